@@ -235,7 +235,7 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_CLASSES": ["tools.api.common.authentication.Reads"],
     "DEFAULT_PARSER_CLASSES": ["tools.api.common.content_types.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["tools.api.common.content_types.JSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "tools.web.pages.CursorPages",
+    "DEFAULT_PAGINATION_CLASS": "tools.web.cursor_pagination.CursorPages",
     "DEFAULT_SCHEMA_CLASS": "tools.api.documentation.ApiSchema",
     "EXCEPTION_HANDLER": "tools.api.common.errors.answer",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "rest_framework.negotiation.DefaultContentNegotiation",

@@ -1,4 +1,5 @@
-"""Requests of agents without a model: their rows are written as the road would have left them."""
+"""Requests of agents without a model: the rows are written as the pipeline
+leaves them."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -16,8 +17,10 @@ from tools.execution.pipeline import admit
 from tools.models import Agent, Execution
 
 
-def asked(caller: Caller, question: str = "What is there to read?", **given: Any) -> Execution:
-    """A request that nobody has begun. Fields a `AgentRunRequest` does not have are parameters."""
+def request_agent_run(
+    caller: Caller, question: str = "What is there to read?", **given: Any
+) -> Execution:
+    """An unclaimed request. Fields that `AgentRunRequest` does not have are parameters."""
     fields = {
         name: given.pop(name) for name in [*given] if name in AgentRunRequest.__dataclass_fields__
     }
@@ -25,11 +28,13 @@ def asked(caller: Caller, question: str = "What is there to read?", **given: Any
     return admit(caller, agent_requests.call_of(caller, wanted))
 
 
-def of_agent(agent: Agent, question: str = "What is there to read?", **given: Any) -> Execution:
-    return asked(factories.caller(agent), question, **given)
+def request_run_by_agent(
+    agent: Agent, question: str = "What is there to read?", **given: Any
+) -> Execution:
+    return request_agent_run(factories.caller(agent), question, **given)
 
 
-def begun(run: Execution) -> Execution:
+def claim_agent_run(run: Execution) -> Execution:
     """As a worker has it in its hands."""
     return factories.claimed(run)
 
@@ -68,10 +73,12 @@ def answered(run: Execution, answer: str) -> Execution:
     number = Execution.objects.filter(parent=run, place__startswith="think/").count() + 1
     thought(run, number, "I know enough.", answer=answer)
     report = {"session": None, "state": "undefined", "iterations": number, "cost": "0"}
-    return over(run, output={"answer": answer, "tokens": {"input": 1, "output": 1}} | report)
+    return end_agent_run(
+        run, output={"answer": answer, "tokens": {"input": 1, "output": 1}} | report
+    )
 
 
-def over(run: Execution, status: Status = Status.SUCCESS, **fields: Any) -> Execution:
+def end_agent_run(run: Execution, status: Status = Status.SUCCESS, **fields: Any) -> Execution:
     """After it has begun."""
     now = timezone.now()
     Execution.objects.filter(pk=run.pk).update(
@@ -86,7 +93,7 @@ def over(run: Execution, status: Status = Status.SUCCESS, **fields: Any) -> Exec
 
 def finished(agent: Agent, question: str = "What is there to read?", **given: Any) -> Execution:
     """With one step and an answer."""
-    run = begun(of_agent(agent, question, **given))
+    run = claim_agent_run(request_run_by_agent(agent, question, **given))
     thought(run, 1, "I look first.", ("echo", {"text": "x"}))
     acted(run, 1, "echo", {"text": "x"}, observed='{"echo": {"text": "x"}}')
     return answered(run, "There is x.")

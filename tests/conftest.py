@@ -24,7 +24,7 @@ from tests import factories, organizations, stores
 from tests.api import Api
 from tests.factories import QuickHasher
 from tests.tools.api import document
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.tools.execution.workers import stopped
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization, Tool, User
@@ -139,7 +139,7 @@ def _nothing_remembered() -> None:
     """What a process keeps of the catalog belongs to a test that has been rolled back."""
     organizations.restore()
     source.forget()  # a command of the test before
-    # A test that reads all addresses leaves exports open that nobody reads to their end.
+    # A test that reads all addresses leaves exports open that are not read to their end.
     export._places = export.ExportSlots()
 
 
@@ -254,4 +254,4 @@ def asks(organization: Organization) -> Tool:
 @pytest.fixture
 def confirmation(agent: Agent, asks: Tool) -> Confirmation:
     """A call of it that waits for a person."""
-    return held(agent)
+    return call_awaiting_approval(agent)

@@ -17,7 +17,7 @@ from tests.api import Api
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_token
 from tools.builtin.manifest import DEFINITIONS
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.actions import register_tool
 from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller
@@ -112,7 +112,7 @@ def install(organization: Organization) -> None:
 
 def workspace_file(organization: Organization, path: str, content: bytes) -> None:
     """As a tool would have written it: it is whose the workspace is."""
-    workspace = workspace_of(organization.slug)
+    workspace = workspace_path(organization.slug)
     place = workspace / path
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content)
@@ -124,7 +124,7 @@ def workspace_file(organization: Organization, path: str, content: bytes) -> Non
 
 
 def execution(agent: Agent, name: str = "echo", **fields: Any) -> Execution:
-    """An accepted call that nobody has begun. Fields a call does not have are its parameters."""
+    """An accepted, unclaimed call. Fields that a call does not have are its parameters."""
     options = {key: fields.pop(key) for key in [*fields] if key in Call.__dataclass_fields__}
     parameters = fields or {"text": "x"}
     return admit(caller(agent), call(name, parameters, **options))
@@ -150,7 +150,7 @@ def claimed(execution: Execution, times: int = 1, worker: str = "gone") -> Execu
     return Execution.objects.get(pk=execution.pk)
 
 
-def ended(execution: Execution, **fields: Any) -> None:
+def end_execution(execution: Execution, **fields: Any) -> None:
     """Over, as its worker leaves it."""
     claimed(execution)
     over = {"status": Status.SUCCESS, "completed_at": timezone.now(), "lease_until": None}
@@ -165,7 +165,7 @@ def release(execution: Execution) -> None:
 
 
 def uvx_allowed() -> dict[str, StdioServer]:
-    """An operator's list of one command, which nobody starts."""
+    """An operator's list of one command, which is never started."""
     arguments, variables = ["mcp-[a-z-]+"], ["TOKEN"]
     return read_stdio_servers(
         {"uvx": {"command": "/usr/bin/uvx", "arguments": arguments, "variables": variables}}

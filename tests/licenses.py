@@ -1,4 +1,4 @@
-"""Licences as whoever sells them would write them."""
+"""Licenses as their seller writes them."""
 
 import base64
 import json
@@ -16,11 +16,11 @@ PUBLIC = KEY.public_key().public_bytes_raw()
 
 
 def moment(days: float = 0) -> str:
-    """Days from now, as a licence writes it."""
+    """Days from now, as a license writes it."""
     return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any]:
+def license_fields(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any]:
     return {
         "id": "L-1",
         "organization": organization,
@@ -32,7 +32,7 @@ def said(organization: str, tier: str = "Teams", **fields: Any) -> dict[str, Any
     }
 
 
-def signed(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
+def sign_license(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, Any]:
     return {
         "license": license,
         "key_id": public_key_id(key.public_key().public_bytes_raw()),
@@ -40,8 +40,8 @@ def signed(license: dict[str, Any], key: Ed25519PrivateKey = KEY) -> dict[str, A
     }
 
 
-def file(organization: str, tier: str = "Teams", **fields: Any) -> bytes:
-    return rfc8785.dumps(signed(said(organization, tier, **fields)))
+def license_file(organization: str, tier: str = "Teams", **fields: Any) -> bytes:
+    return rfc8785.dumps(sign_license(license_fields(organization, tier, **fields)))
 
 
 def indented(document: dict[str, Any]) -> bytes:

@@ -54,7 +54,7 @@ def main(files: Iterable[Path]) -> int:
 def flaws(file: Path) -> Iterator[str]:
     text = file.read_text(encoding="utf-8")
     lines, place = text.splitlines(), file.relative_to(TESTS.parent)
-    for number, what in sorted(set(_found(ast.parse(text), str(file.relative_to(TESTS))))):
+    for number, what in sorted(set(_find_flaws(ast.parse(text), str(file.relative_to(TESTS))))):
         if not _excused(lines, number):
             yield f"{place}:{number}: {what}"
 
@@ -65,14 +65,14 @@ def _excused(lines: list[str], number: int) -> bool:
     return any(re.search(r"# lint: \w+ \w+", one) for one in reasons)
 
 
-def _found(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
+def _find_flaws(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
     alone, strict = _with_a_schema_of_their_own(tree), _strict_marks(tree)
     for node in ast.walk(tree):
         if node not in alone and (_is_read_of_all(node) or _is_loop_over_all(node)):
             yield _line(getattr(node, "iter", node)), ROWS
         if isinstance(node, ast.Assert) and any(map(_is_bound, ast.walk(node))):
             yield _line(node), BOUND
-        if not name.startswith(MAY_SLEEP) and _called(node) == "time.sleep":
+        if not name.startswith(MAY_SLEEP) and _called_name(node) == "time.sleep":
             yield _line(node), SLEEP
         if _dotted(node).endswith((".flaky", ".rerun", "reruns")):
             yield _line(node), FLAKY
@@ -90,7 +90,7 @@ def _dotted(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _called(node: ast.AST) -> str:
+def _called_name(node: ast.AST) -> str:
     return _dotted(node.func) if isinstance(node, ast.Call) else ""
 
 
@@ -122,10 +122,10 @@ def _names_a_row_of_its_own(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr == "exclude":
         return False
     given = [call, *(one for part in (*call.args, *call.keywords) for one in ast.walk(part))]
-    return any(map(_names_a_row, given))
+    return any(map(_filters_by_row, given))
 
 
-def _names_a_row(node: ast.AST) -> bool:
+def _filters_by_row(node: ast.AST) -> bool:
     if isinstance(node, ast.keyword):
         words = {*(node.arg or "").split("__")}
         computed = not isinstance(node.value, ast.Constant)
@@ -166,7 +166,7 @@ def _is_bound(node: ast.AST) -> bool:
 
 
 def _is_measured(node: ast.AST) -> bool:
-    if any(_called(one).rpartition(".")[2] in CLOCKS for one in ast.walk(node)):
+    if any(_called_name(one).rpartition(".")[2] in CLOCKS for one in ast.walk(node)):
         return True
     return bool(MEASURED.search(_dotted(node).rpartition(".")[2]))
 
@@ -174,7 +174,7 @@ def _is_measured(node: ast.AST) -> bool:
 def _strict_marks(tree: ast.Module) -> set[ast.AST]:
     """`pytest.mark.xfail(…, reason=…, strict=True)`, and no `pytest.xfail()`, which any fault may
     reach."""
-    calls = [node for node in ast.walk(tree) if _called(node) == "pytest.mark.xfail"]
+    calls = [node for node in ast.walk(tree) if _called_name(node) == "pytest.mark.xfail"]
     return {
         node.func
         for node in calls

@@ -21,7 +21,7 @@ from django.db.models import ForeignObjectRel, Model
 from audit.actions import Actor
 from tools.accounts import account_actions
 from tools.accounts.grants.grants import EXECUTE, grants
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.builtins import install_builtins
 from tools.catalog.registry import Snapshot, registry
 from tools.catalog.signatures import newest
@@ -54,14 +54,16 @@ class _Template:
     words: list[tuple[str, str, str, str]]  # tool, digest, words, letters
 
 
-def by(slug: str) -> Actor:
+def system_actor(slug: str) -> Actor:
     return Actor("system", "tests", slug)
 
 
-def made(slug: str, tier: str = "Enterprise") -> Organization:
+def create_organization_rows(slug: str, tier: str = "Enterprise") -> Organization:
     """As the product makes one, with a record of each tool and group."""
-    row = account_actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
-    install_builtins(organization=row, by=by(slug))
+    row = account_actions.create_organization(
+        slug=slug, name=slug, tier=_tier(tier), by=system_actor(slug)
+    )
+    install_builtins(organization=row, by=system_actor(slug))
     row.refresh_from_db()
     return row
 
@@ -69,7 +71,7 @@ def made(slug: str, tier: str = "Enterprise") -> Organization:
 @cache
 def _prepared() -> Snapshot:
     """The catalog of the shared organization. Call it first where its rows are committed."""
-    row = made(f"org-{uuid4().hex[:12]}")
+    row = create_organization_rows(f"org-{uuid4().hex[:12]}")
     return registry.snapshot(row.pk, row.revision)
 
 
@@ -95,7 +97,7 @@ def restore() -> None:
     file, content = _newest_versions()
     if file.stat().st_size != len(content):
         file.write_bytes(content)
-    for entry in workspace_of(known.organization).iterdir():
+    for entry in workspace_path(known.organization).iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
@@ -107,10 +109,12 @@ def _newest_versions() -> tuple[Path, bytes]:
 
 def copied(slug: str, tier: str) -> Organization:
     template = _template()
-    row = account_actions.create_organization(slug=slug, name=slug, tier=_tier(tier), by=by(slug))
+    row = account_actions.create_organization(
+        slug=slug, name=slug, tier=_tier(tier), by=system_actor(slug)
+    )
     Organization.objects.filter(pk=row.pk).update(revision=template.revision)
     row.revision = template.revision
-    workspace_of(slug)
+    workspace_path(slug)
     _copy_groups(row, template.groups)
     _copy_tools(row, template)
     return row
@@ -213,7 +217,7 @@ def _copy_tools(organization: Organization, template: _Template) -> None:
         for tool in template.tools
     ]
     Tool.objects.bulk_create(rows)
-    key = current_key(organization, by(organization.slug))
+    key = current_key(organization, system_actor(organization.slug))
     ToolVersion.objects.bulk_create(
         _version(organization.slug, row, tool.version, key)
         for row, tool in zip(rows, template.tools, strict=True)

@@ -97,7 +97,7 @@ def main(data: Path) -> None:
     place = data / BESIDE
     place.mkdir(mode=0o711, exist_ok=True)
     servers = supervisor.Supervisor(data)
-    others = supervisor.Supervisor(place, report=lambda told: print(told, file=sys.stderr))
+    others = supervisor.Supervisor(place, report=lambda text: print(text, file=sys.stderr))
     servers.record = data / "stores.json"  # the product's own supervisor has one beside it
     with servers, others, override_settings(**sockets(data)):
         database = embedded.database_server(data)

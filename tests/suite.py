@@ -63,14 +63,14 @@ def types() -> Iterator[Callable[[], bool]]:
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(TYPES, stdout=said, stderr=subprocess.STDOUT)
 
-        def ended() -> bool:
+        def wait_for_types() -> bool:
             process.wait()
             said.seek(0)
             print(said.read(), end="", flush=True)
             return process.returncode == 0
 
         try:
-            yield ended
+            yield wait_for_types
         finally:
             process.kill()
             process.wait()

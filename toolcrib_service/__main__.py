@@ -13,7 +13,7 @@ import redis
 
 from toolcrib_service.redis_worker import LEASE_S
 from toolcrib_service.service import DynamicToolService
-from toolcrib_service.service_process import GRACE_S, is_redis, keep, run
+from toolcrib_service.service_process import GRACE_S, is_redis, keep_processes, run
 
 URL = "TOOLCRIB_BROKER_URL"
 OPTIONS = "TOOLCRIB_BROKER_OPTIONS"
@@ -69,8 +69,8 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if given.processes > 1:
         os.environ[URL] = url
-        return keep([sys.executable, "-m", "toolcrib_service", *sys.argv[1:], "--processes=1"],
-                    given.processes)  # fmt: skip
+        command = [sys.executable, "-m", "toolcrib_service", *sys.argv[1:], "--processes=1"]
+        return keep_processes(command, given.processes)
     sys.path.insert(0, os.getcwd())
     service = load(given.path)
     service.id = given.id or service.id

@@ -1,8 +1,9 @@
 """A service on any broker that kombu knows: RabbitMQ and the like. Needs the package `kombu`.
 
-What only Redis offers is missing here, and `docs/service-authors.md` says so: there is no liveness
-of processes, no request is withdrawn, no call is cancelled when its caller is gone, and no service
-announces itself. A request is acknowledged before it is performed: it runs once, or not at all.
+Some functions need Redis (`docs/service-authors.md`): without it no process reports its liveness,
+no request is withdrawn, no call is cancelled when its caller is gone, and no service announces
+itself.
+A request is acknowledged before it is performed: it runs once, or not at all.
 """
 
 import logging
@@ -24,13 +25,13 @@ from toolcrib_service.queue_protocol import (
     Queue,
     Request,
     Response,
-    message_of,
-    prefix,
-    said_in,
-    shortened,
+    broker_message,
+    key_prefix,
+    message_fields,
+    shorten_error,
 )
 from toolcrib_service.service import DynamicToolService
-from toolcrib_service.service_calls import Call, Loop, Over, responses
+from toolcrib_service.service_calls import Call, CallAbandoned, Loop, answer_responses
 
 log = logging.getLogger(__name__)
 MOST_S = 86_400.0
@@ -39,7 +40,7 @@ _PAUSE_S = 1.0  # before a broker that failed is asked again
 
 
 class KombuWorker:
-    """One process of a service. As `Worker`, as far as the broker can."""
+    """One process of a service: like `Worker`, as far as the broker allows."""
 
     def __init__(
         self,
@@ -65,12 +66,12 @@ class KombuWorker:
         """Raises `OSError` and what the transport raises where the broker cannot be used."""
         with self._connection() as connection:
             connection.ensure_connection(max_retries=1, timeout=10)
-            _requests(self.queue, connection.default_channel).declare()
+            _request_queue(self.queue, connection.default_channel).declare()
         for thread in self._readers:
             thread.start()
 
     def stop(self, grace_s: float = 20.0) -> bool:
-        """Take nothing more, end what is in hand. False when something had to be given up."""
+        """Takes no more requests and waits for running calls. False where one was abandoned."""
         self._stopping.set()
         deadline = time.monotonic() + grace_s
         for thread in self._readers:
@@ -88,7 +89,7 @@ class KombuWorker:
         return Connection(self._url, transport_options=self._options)
 
     def _listen(self) -> None:
-        """Each thread has a connection of its own: kombu's are not to be shared."""
+        """Each thread has its own connection: connections of kombu are not thread-safe."""
         while not self._stopping.is_set():
             connection = self._connection()
             try:
@@ -102,7 +103,7 @@ class KombuWorker:
         taken: list[Any] = []
         channel = connection.default_channel
         consumer = Consumer(
-            channel, [_requests(self.queue, channel)], accept=["text/plain"],
+            channel, [_request_queue(self.queue, channel)], accept=["text/plain"],
             on_message=taken.append, prefetch_count=1,
         )  # fmt: skip
         with consumer:
@@ -112,7 +113,7 @@ class KombuWorker:
                 except TimeoutError:
                     continue
                 while taken:
-                    consumer.cancel()  # what others could do is not kept here meanwhile
+                    consumer.cancel()  # other processes take further requests meanwhile
                     self._take(connection, taken.pop(0))
                     consumer.consume()
 
@@ -122,9 +123,9 @@ class KombuWorker:
             return
         message.ack()  # before it is performed: a request runs once, or not at all
         try:
-            said = said_in(message)
+            said = message_fields(message)
             request, place = Request.read(said), said["reply_to"]
-            if not place.startswith(prefix(self.organization)):
+            if not place.startswith(key_prefix(self.organization)):
                 raise Malformed("a request wants its answer somewhere else")
         except Malformed as error:
             log.warning("a request was dropped: %s", error)
@@ -137,18 +138,20 @@ class KombuWorker:
         self._calls[call.request.id] = call
         try:
             with Producer(connection.default_channel) as producer:
-                for n, response in enumerate(responses(self.service, call, self._loop), 1):
+                for n, response in enumerate(answer_responses(self.service, call, self._loop), 1):
                     call.check()
-                    _say(producer, place, call.request, n, shortened(response))
-        except Over:
-            log.info("a call was given up: its time is over")
+                    _publish_response(producer, place, call.request, n, shorten_error(response))
+        except CallAbandoned:
+            log.info("a call was abandoned: its deadline has passed")
         finally:
             del self._calls[call.request.id]
 
 
-def _requests(queue: Queue, channel: Any) -> Any:
+def _request_queue(queue: Queue, channel: Any) -> Any:
     return Place(queue.requests, channel=channel, routing_key=queue.requests, durable=True)
 
 
-def _say(producer: Any, place: str, request: Request, n: int, response: Response) -> None:
-    producer.publish(**message_of(place, response.fields(request, n)))
+def _publish_response(
+    producer: Any, place: str, request: Request, n: int, response: Response
+) -> None:
+    producer.publish(**broker_message(place, response.fields(request, n)))

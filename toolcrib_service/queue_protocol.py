@@ -28,16 +28,16 @@ class Malformed(ValueError):
     """An invalid entry; the text says why."""
 
 
-def prefix(organization: str) -> str:
+def key_prefix(organization: str) -> str:
     """Of all keys of an organization's services."""
     if not _SLUG.fullmatch(organization):
         raise Malformed("an organization's name has lower-case letters, digits and hyphens only")
     return f"toolcrib:{organization}:svc:"
 
 
-def announcements(organization: str) -> str:
+def announcements_key(organization: str) -> str:
     """The stream of announcements."""
-    return prefix(organization) + "announcements"
+    return key_prefix(organization) + "announcements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Queue:
     @property
     def base(self) -> str:
         digest = hashlib.sha256(self.name.encode("utf-8", "replace")).hexdigest()
-        return f"{prefix(self.organization)}{digest[:32]}"
+        return f"{key_prefix(self.organization)}{digest[:32]}"
 
     @property
     def requests(self) -> str:
@@ -93,12 +93,12 @@ class Request:
 
     def envelope(self) -> str:
         """As specification S2 has it: `config` and `arguments` are JSON texts in it."""
-        said = {
+        envelope = {
             "user": self.user,
             "config": json.dumps(self.config),
             "arguments": json.dumps(self.arguments),
         }
-        return json.dumps(said)
+        return json.dumps(envelope)
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> "Request":
@@ -109,11 +109,13 @@ class Request:
         body = fields.get("body", "")
         if len(body) > MAX_REQUEST:
             raise Malformed("a request is too long")
-        said = _object(body, "envelope")
-        user = said.get("user")
+        envelope = _json_object(body, "envelope")
+        user = envelope.get("user")
         if not isinstance(user, str):
             raise Malformed("an envelope names its user")
-        config, arguments = (_object(said.get(name), name) for name in ("config", "arguments"))
+        config, arguments = (
+            _json_object(envelope.get(name), name) for name in ("config", "arguments")
+        )
         return cls(call, fields.get("token", ""), int(deadline), user, config, arguments)
 
 
@@ -128,17 +130,17 @@ class Response:
         error = None
         if self.error_type is not None:
             error = {"type": self.error_type, "message": self.error_message}
-        said = {"error": error, "response": self.response, "end_of_stream": self.end_of_stream}
-        return {"id": request.id, "token": request.token, "n": str(n), "body": json.dumps(said)}
+        answer = {"error": error, "response": self.response, "end_of_stream": self.end_of_stream}
+        return {"id": request.id, "token": request.token, "n": str(n), "body": json.dumps(answer)}
 
     @classmethod
     def read(cls, body: str, parse: Callable[[str], Any]) -> "Response":
         """Raises `Malformed`, and what `parse` raises."""
-        said = parse(body)
-        if not isinstance(said, dict):
+        answer = parse(body)
+        if not isinstance(answer, dict):
             raise Malformed("an answer is an object")
-        error, text = said.get("error"), said.get("response", "")
-        end = said.get("end_of_stream", False)
+        error, text = answer.get("error"), answer.get("response", "")
+        end = answer.get("end_of_stream", False)
         if not isinstance(text, str) or not isinstance(end, bool):
             raise Malformed("response is a text and end_of_stream is true or false")
         if error is None:
@@ -151,14 +153,14 @@ class Response:
         return cls(text, True, kind, message)
 
 
-def shortened(response: Response) -> Response:
-    """An error ends the stream, and its words fit into one answer."""
+def shorten_error(response: Response) -> Response:
+    """An error ends the stream, and its message is cut to the length of one answer."""
     if response.error_type is None:
         return response
-    return Response("", True, response.error_type, pieces(response.error_message)[0])
+    return Response("", True, response.error_type, split_text(response.error_message)[0])
 
 
-def message_of(place: str, fields: Mapping[str, str], **more: Any) -> dict[str, Any]:
+def broker_message(place: str, fields: Mapping[str, str], **more: Any) -> dict[str, Any]:
     """An entry as a message of other brokers: the id is its correlation, the body its body."""
     headers = {name: fields[name] for name in ("token", "deadline_ms", "n") if name in fields}
     return {
@@ -172,8 +174,8 @@ def message_of(place: str, fields: Mapping[str, str], **more: Any) -> dict[str, 
     }
 
 
-def said_in(message: Any) -> dict[str, str]:
-    """A message of another broker as an entry; what is no text is as if it were not there."""
+def message_fields(message: Any) -> dict[str, str]:
+    """A message of another broker as an entry; values that are no text are left out."""
     body = message.body
     if isinstance(body, bytes | memoryview):
         body = bytes(body).decode("utf-8", "replace")
@@ -187,19 +189,19 @@ def said_in(message: Any) -> dict[str, str]:
     }
 
 
-def text_of(value: Any) -> str:
-    """A text as it is, anything else as JSON; without what JSON's strict readers refuse."""
+def as_text(value: Any) -> str:
+    """A text unchanged, other values as JSON; without characters that strict readers refuse."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def pieces(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     """At least one, each short enough for one answer."""
     return [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)] or [""]
 
 
-def _object(text: Any, what: str) -> dict[str, Any]:
+def _json_object(text: Any, what: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (TypeError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """One process of a service: it takes requests, answers them, and sends heartbeats.
 
-It takes no more than it has threads for, and what it cannot take is left to the others of its
-group. Once it is stopping it takes nothing, and finishes what it has.
+It takes one request per thread; other processes of its group take the rest. A stopping process
+takes no request, and finishes its calls.
 """
 
 import logging
@@ -16,9 +16,16 @@ from typing import Any
 import redis
 
 from toolcrib_service import scripts
-from toolcrib_service.queue_protocol import GROUP, Malformed, Queue, Request, Response, shortened
+from toolcrib_service.queue_protocol import (
+    GROUP,
+    Malformed,
+    Queue,
+    Request,
+    Response,
+    shorten_error,
+)
 from toolcrib_service.service import Announcer, DynamicToolService
-from toolcrib_service.service_calls import Call, Loop, Over, responses
+from toolcrib_service.service_calls import Call, CallAbandoned, Loop, answer_responses
 
 log = logging.getLogger(__name__)
 LEASE_S = 10.0
@@ -48,27 +55,29 @@ class Worker:
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._calls: dict[str, Call] = {}
         self._loop = Loop()
-        self._looked_for_lost = 0.0
+        self._last_reclaim = 0.0
         self._readers = [
             threading.Thread(target=self._read, name=f"call-{at}", daemon=True)
             for at in range(concurrency)
         ]
-        self._heart = threading.Thread(target=self._keep_beating, name="heart", daemon=True)
+        self._heartbeat = threading.Thread(target=self._run_heartbeat, name="heart", daemon=True)
 
     def start(self) -> None:
         """Raises `redis.RedisError` where the broker cannot be used."""
         self._make_group()
         try:
-            self._beat()
+            self._send_heartbeat()
         except redis.exceptions.NoPermissionError:
-            log.warning("Toolcrib has not loaded its scripts at the broker yet; it is waited for")
-        for thread in (self._heart, *self._readers):
+            log.warning(
+                "Toolcrib has not loaded its scripts at the broker yet; the worker waits for them"
+            )
+        for thread in (self._heartbeat, *self._readers):
             thread.start()
 
     def stop(self, grace_s: float = 20.0) -> bool:
-        """Take nothing more, end what is in hand. False when something had to be given up."""
+        """Takes no more requests and waits for running calls. False where one was abandoned."""
         self._stopping.set()
-        self._try(self._beat)
+        self._try(self._send_heartbeat)
         deadline = time.monotonic() + grace_s
         for thread in self._readers:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -78,37 +87,37 @@ class Worker:
             thread.join(1.0)
         done = not any(thread.is_alive() for thread in self._readers)
         self._ended.set()
-        self._heart.join()
-        self._try(self._farewell)
+        self._heartbeat.join()
+        self._try(self._deregister)
         if done:
             self._loop.close()
             self._redis.close()
         return done
 
-    # --- its life -------------------------------------------------------------------------------
+    # --- heartbeat ------------------------------------------------------------------------------
 
-    def _keep_beating(self) -> None:
+    def _run_heartbeat(self) -> None:
         announced = time.monotonic()
         while not self._ended.wait(min(1.0, self.lease_s / 4)):
-            self._try(self._beat)
-            self._try(self._end_cancelled)
+            self._try(self._send_heartbeat)
+            self._try(self._cancel_calls)
             if self._announcer and time.monotonic() - announced > self._announcer.every_s:
                 announced = time.monotonic()
                 self._try(self._announce)
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         queue, accepting = self.queue, not self._stopping.is_set()
         keys = (queue.accepting, queue.alive, queue.served)
         digest = self._announcer.digest if self._announcer else ""
-        said = (self.name, round(self.lease_s * 1000), int(accepting), digest)
-        scripts.run(self._redis, scripts.BEAT, keys, *said)
+        arguments = (self.name, round(self.lease_s * 1000), int(accepting), digest)
+        scripts.run_script(self._redis, scripts.HEARTBEAT, keys, *arguments)
 
     def _announce(self) -> None:
         if self._announcer is not None:
             self._announcer.publish(self._redis)
 
-    def _end_cancelled(self) -> None:
-        """Cancelled ones, and those past their deadline."""
+    def _cancel_calls(self) -> None:
+        """Ends calls that their caller cancelled, and calls past their deadline."""
         held = list(self._calls.values())
         if not held:
             return
@@ -118,7 +127,7 @@ class Worker:
             if mark is not None or now > call.until:
                 call.cancel()
 
-    def _farewell(self) -> None:
+    def _deregister(self) -> None:
         for key in (self.queue.accepting, self.queue.alive):
             self._redis.zrem(key, self.name)
         if not self._redis.xpending_range(
@@ -135,14 +144,14 @@ class Worker:
         if self._announcer:
             self._announce()
 
-    def _try(self, deed: Any) -> None:
-        """A broker that is away for a moment ends nothing here."""
+    def _try(self, action: Any) -> None:
+        """Logs a broker that does not answer; the worker continues."""
         try:
-            deed()
+            action()
         except redis.RedisError as error:
             log.warning("the broker did not answer: %s", type(error).__name__)
 
-    # --- its work -------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------
 
     def _read(self) -> None:
         while not self._stopping.is_set():
@@ -158,8 +167,8 @@ class Worker:
 
     def _next(self) -> tuple[str, Mapping[str, str]] | None:
         """A new request, or one whose process died between reading and taking it."""
-        if time.monotonic() - self._looked_for_lost > self.lease_s:
-            self._looked_for_lost = time.monotonic()
+        if time.monotonic() - self._last_reclaim > self.lease_s:
+            self._last_reclaim = time.monotonic()
             idle_ms = round(self.lease_s * 1000)
             lost = self._redis.xautoclaim(
                 self.queue.requests, GROUP, self.name, min_idle_time=idle_ms, count=1
@@ -175,7 +184,7 @@ class Worker:
         if self._stopping.is_set():
             flat = [word for pair in fields.items() for word in pair]
             place = (self.queue.requests,)
-            scripts.run(self._redis, scripts.GIVE_BACK, place, GROUP, entry, *flat)
+            scripts.run_script(self._redis, scripts.REQUEUE, place, GROUP, entry, *flat)
             return
         try:
             request = Request.read(fields)
@@ -185,8 +194,8 @@ class Worker:
             self._redis.xdel(self.queue.requests, entry)
             return
         keys = (self.queue.requests, self.queue.claim(request.id))
-        said = (GROUP, entry, self.name, request.deadline_ms, MOST_S * 1000)
-        left_ms = scripts.run(self._redis, scripts.TAKE, keys, *said)
+        arguments = (GROUP, entry, self.name, request.deadline_ms, MOST_S * 1000)
+        left_ms = scripts.run_script(self._redis, scripts.TAKE, keys, *arguments)
         if left_ms > 0:
             self._perform(Call(request, left_ms / 1000))
 
@@ -194,18 +203,18 @@ class Worker:
         self._calls[call.request.id] = call
         try:
             self._answer(call)
-        except Over:
-            log.info("a call was given up: nobody waits for its answer")
+        except CallAbandoned:
+            log.info("a call was abandoned: its caller no longer waits")
         finally:
             del self._calls[call.request.id]
 
     def _answer(self, call: Call) -> None:
-        for n, response in enumerate(responses(self.service, call, self._loop), 1):
+        for n, response in enumerate(answer_responses(self.service, call, self._loop), 1):
             call.check()
-            self._say(call, n, shortened(response))
+            self._send_response(call, n, shorten_error(response))
 
-    def _say(self, call: Call, n: int, response: Response) -> None:
-        """Raises `Over` where the stream for answers is gone, and with it the caller."""
+    def _send_response(self, call: Call, n: int, response: Response) -> None:
+        """Raises `CallAbandoned` where the stream for answers, and so the caller, is gone."""
         place = self.queue.replies(call.request.id)
         if self._redis.xadd(place, response.fields(call.request, n), nomkstream=True) is None:
-            raise Over
+            raise CallAbandoned

@@ -35,14 +35,14 @@ return 0
 )
 
 # KEYS requests; ARGV group, entry, then the entry's fields: for another process to take.
-GIVE_BACK = """
+REQUEUE = """
 redis.call('XADD', KEYS[1], '*', unpack(ARGV, 3))
 redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
 return redis.call('XDEL', KEYS[1], ARGV[2])
 """
 
 # KEYS accepting, alive, served; ARGV process, lease in ms, whether it accepts, digest or nothing.
-BEAT = (
+HEARTBEAT = (
     NOW
     + """
 local till = whole(now + tonumber(ARGV[2]))
@@ -61,10 +61,10 @@ return 1
 """
 )
 
-LOADED = (TAKE, GIVE_BACK, BEAT)
+LOADED = (TAKE, REQUEUE, HEARTBEAT)
 
 
-def run(connection: Any, script: str, keys: Sequence[str], *said: Any) -> Any:
+def run_script(connection: Any, script: str, keys: Sequence[str], *said: Any) -> Any:
     """Raises `redis.RedisError`; `NoPermissionError` as long as Toolcrib has not loaded them."""
     digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
     try:

@@ -1,4 +1,9 @@
-"""The base class of a service: its author writes one class with one method."""
+"""The base class of a service, whose author writes one class with one method, and the signed
+announcement of a service.
+
+The signature is over the bytes that are sent, so no canonical form is needed. An administrator
+approves an announcement by its digest.
+"""
 
 import base64
 import hashlib
@@ -9,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolcrib_service.queue_protocol import announcements
+from toolcrib_service.queue_protocol import announcements_key
 
 type Answer = Any | Iterator[Any] | Awaitable[Any] | AsyncIterator[Any]
-MOST = 256 * 1024  # characters of an announcement
-_KEPT = 1_000  # announcements that were not read yet
-_SIGNED = b"toolcrib service announcement\n"
+MOST_CHARACTERS = 256 * 1024  # characters of an announcement
+_MOST_UNREAD = 1_000  # announcements that were not read yet
+_SIGNATURE_PREFIX = b"toolcrib service announcement\n"
 
 
 class ToolFailed(Exception):
@@ -61,15 +66,6 @@ class DynamicToolService:
         return self.request_queue or f"non-persistent://tg/request/{self.id}"
 
 
-def statement(document: str) -> bytes:
-    """What is signed for a document."""
-    return _SIGNED + document.encode()
-
-
-def digest_of(document: str) -> str:
-    return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class Announcer:
     """`sign` gives the Ed25519 signature of bytes; `key` is the public key, in base64."""
@@ -82,19 +78,28 @@ class Announcer:
 
     @property
     def digest(self) -> str:
-        return digest_of(self.document)
+        return announcement_digest(self.document)
 
     def publish(self, connection: Any) -> None:
         fields = {
             "document": self.document,
             "key": self.key,
-            "signature": base64.b64encode(self.sign(statement(self.document))).decode(),
+            "signature": base64.b64encode(self.sign(signed_bytes(self.document))).decode(),
         }
-        place = announcements(self.organization)
-        connection.xadd(place, fields, maxlen=_KEPT, approximate=True)
+        place = announcements_key(self.organization)
+        connection.xadd(place, fields, maxlen=_MOST_UNREAD, approximate=True)
 
 
-def announcer(service: DynamicToolService, *, organization: str, key_file: Path) -> Announcer:
+def signed_bytes(document: str) -> bytes:
+    """What is signed for a document."""
+    return _SIGNATURE_PREFIX + document.encode()
+
+
+def announcement_digest(document: str) -> str:
+    return "sha256:" + hashlib.sha256(document.encode()).hexdigest()
+
+
+def make_announcer(service: DynamicToolService, *, organization: str, key_file: Path) -> Announcer:
     """For the service with the key in `key_file`, which is made on first use. Raises `ImportError`
     without `cryptography`, which only announcing needs."""
     private = _private_key(key_file)

@@ -9,15 +9,17 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from toolcrib_service.queue_protocol import Request, Response, pieces, text_of
+from toolcrib_service.queue_protocol import Request, Response, as_text, split_text
 from toolcrib_service.service import DynamicToolService, ToolFailed
 
 log = logging.getLogger(__name__)
-_END = object()
-_GENERIC = Response(error_type="service-error", error_message="The service met a fault of its own.")
+_END_OF_CHUNKS = object()
+_SERVICE_ERROR = Response(
+    error_type="service-error", error_message="The service met a fault of its own."
+)
 
 
-class Over(Exception):
+class CallAbandoned(Exception):
     """The caller no longer waits for the call."""
 
 
@@ -39,12 +41,12 @@ class Call:
                 self._future.cancel()
 
     def check(self) -> None:
-        """Raises `Over`."""
+        """Raises `CallAbandoned`."""
         if self._over.is_set() or time.monotonic() > self.until:
-            raise Over
+            raise CallAbandoned
 
     def wait(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
-        """What `work` gives. Raises `Over`, and what `work` raises."""
+        """What `work` gives. Raises `CallAbandoned`, and what `work` raises."""
         with self._lock:
             self._future = future = asyncio.run_coroutine_threadsafe(work, loop)
         if self._over.is_set():
@@ -53,13 +55,13 @@ class Call:
             return future.result(max(0.0, self.until - time.monotonic()))
         except CancelledError:
             if self._over.is_set():
-                raise Over from None
+                raise CallAbandoned from None
             raise RuntimeError("the service cancelled its own call") from None
         except TimeoutError:
             if future.done():  # it was the service's own
                 raise
             future.cancel()
-            raise Over from None
+            raise CallAbandoned from None
 
 
 class Loop:
@@ -74,24 +76,24 @@ class Loop:
         """Of an async generator, as they come."""
         try:
             while True:
-                chunk = call.wait(_next(answer), self._loop)
-                if chunk is _END:
+                chunk = call.wait(_next_chunk(answer), self._loop)
+                if chunk is _END_OF_CHUNKS:
                     return
                 yield chunk
         finally:
             asyncio.run_coroutine_threadsafe(answer.aclose(), self._loop)
 
     def result(self, call: Call, answer: Any) -> Any:
-        return call.wait(_awaited(answer), self._loop)
+        return call.wait(_await_answer(answer), self._loop)
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(_drain(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(_cancel_tasks(), self._loop).result(5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-def texts(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[tuple[str, bool]]:
+def answer_texts(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[tuple[str, bool]]:
     """The answer's texts, each with whether it is the last one."""
     request = call.request
     answer = service.invoke(request.user, request.config, request.arguments)
@@ -99,44 +101,44 @@ def texts(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[tuple
         answer = loop.chunks(call, answer)
     if not inspect.isgenerator(answer):
         value = loop.result(call, answer) if inspect.isawaitable(answer) else answer
-        yield text_of(value), True
+        yield as_text(value), True
         return
     try:
         for chunk in answer:
-            yield text_of(chunk), False
+            yield as_text(chunk), False
     finally:
         answer.close()
     yield "", True
 
 
-def responses(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[Response]:
+def answer_responses(service: DynamicToolService, call: Call, loop: Loop) -> Iterator[Response]:
     """The answers, in order; a fault of the author's code is reported to the author alone.
 
-    Raises `Over`.
+    Raises `CallAbandoned`.
     """
     try:
-        for text, last in texts(service, call, loop):
-            cut = pieces(text)
+        for text, last in answer_texts(service, call, loop):
+            cut = split_text(text)
             for at, piece in enumerate(cut, 1):
                 yield Response(piece, last and at == len(cut))
-    except Over:
+    except CallAbandoned:
         raise
     except ToolFailed as failure:
-        yield Response(error_type=text_of(failure.type), error_message=text_of(failure.message))
+        yield Response(error_type=as_text(failure.type), error_message=as_text(failure.message))
     except (Exception, SystemExit):  # the author's code
         log.exception("invoke failed")
-        yield _GENERIC
+        yield _SERVICE_ERROR
 
 
-async def _next(answer: Any) -> Any:
-    return await anext(answer, _END)
+async def _next_chunk(answer: Any) -> Any:
+    return await anext(answer, _END_OF_CHUNKS)
 
 
-async def _awaited(answer: Any) -> Any:
+async def _await_answer(answer: Any) -> Any:
     return await answer
 
 
-async def _drain() -> None:
+async def _cancel_tasks() -> None:
     """What is left is cancelled, so that no task is destroyed while it waits."""
     left = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
     for task in left:

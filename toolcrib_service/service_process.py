@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolcrib_service.redis_worker import LEASE_S, Worker
-from toolcrib_service.service import Announcer, DynamicToolService, announcer
+from toolcrib_service.service import Announcer, DynamicToolService, make_announcer
 
 if TYPE_CHECKING:
     from toolcrib_service.kombu_worker import KombuWorker
 
 log = logging.getLogger(__name__)
 GRACE_S = 20.0
-_AGAIN_S = 1.0  # before a process that ended by itself is started again
+_RESTART_S = 1.0  # before a process that ended by itself is started again
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     announce_with: Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT. The exit code: 0, or 1 where a call had to be given up.
+    """Serve until SIGTERM or SIGINT. The exit code is 0, or 1 where a call had to be abandoned.
 
     Call it in as many processes as you like: they share the queue. `options` are those of the
     transport, for a broker that is not Redis.
@@ -51,7 +51,7 @@ def run(
 def serve(
     service: DynamicToolService, url: str, **settings: Any
 ) -> "Iterator[Worker | KombuWorker]":
-    """The service in this process, against a real broker, for as long as the block lasts."""
+    """Runs the service in this process, against a real broker, within the block."""
     worker = _worker(service, url, **settings)
     worker.start()
     try:
@@ -61,16 +61,16 @@ def serve(
 
 
 def is_redis(url: str) -> bool:
-    """With all the guarantees; any other broker is reached by kombu."""
+    """Redis has all guarantees; any other broker is reached through kombu."""
     return url.partition(":")[0] in {"redis", "rediss", "unix"}
 
 
-def keep(command: Sequence[str], processes: int) -> int:
+def keep_processes(command: Sequence[str], processes: int) -> int:
     """Run that many processes of a command, each restarted when it ends by itself, until SIGTERM or
     SIGINT, which they receive too and end by."""
     stop = _stop_signal()
     running = [subprocess.Popen(command) for _ in range(processes)]
-    while not stop.wait(_AGAIN_S):
+    while not stop.wait(_RESTART_S):
         running = [one if one.poll() is None else subprocess.Popen(command) for one in running]
     for one in running:
         if one.poll() is None:
@@ -85,7 +85,7 @@ def _worker(
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> "Worker | KombuWorker":
-    """Raises `SystemExit` where kombu is needed and not there: who needs it installs it."""
+    """Raises `SystemExit` where kombu is needed and not installed."""
     if is_redis(url):
         return Worker(service, url, **settings)
     try:
@@ -101,7 +101,7 @@ def _announcer(
 ) -> Announcer | None:
     if key_file is None:
         return None
-    return announcer(service, organization=organization, key_file=key_file)
+    return make_announcer(service, organization=organization, key_file=key_file)
 
 
 def _stop_signal() -> threading.Event:

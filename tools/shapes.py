@@ -30,7 +30,7 @@ from tools.insight.explain import Explained, Explanation
 from tools.insight.replay import MOST_TURNED, ChangedVerdict
 from tools.insight.whatif import ImpactPreview
 from tools.limits.allowances import AllowanceStatus
-from tools.messaging.message_channels import written as channel_written
+from tools.messaging.message_channels import channel_fields
 from tools.models import (
     Agent,
     Confirmation,
@@ -539,14 +539,15 @@ def allowances_shape(standings: list[AllowanceStatus]) -> dict[str, Any]:
     """The budget, which is among the quotas too."""
     budget = next((one for one in standings if one.is_budget), None)
     return {
-        "budget": _standing(budget) if budget else None,
+        "budget": _allowance_fields(budget) if budget else None,
         "quotas": [
-            {"tool": one.tool_name or None, "kind": one.kind} | _standing(one) for one in standings
+            {"tool": one.tool_name or None, "kind": one.kind} | _allowance_fields(one)
+            for one in standings
         ],
     }
 
 
-def _standing(one: AllowanceStatus) -> dict[str, Any]:
+def _allowance_fields(one: AllowanceStatus) -> dict[str, Any]:
     return {
         "amount": money(one.amount),
         "period": one.period,
@@ -669,7 +670,7 @@ def channel_shape(channel: MessageChannel) -> dict[str, Any]:
     """Without its secrets."""
     return {
         "id": str(channel.pk),
-        **channel_written(channel),
+        **channel_fields(channel),
         "created_at": moment(channel.created_at),
         "updated_at": moment(channel.updated_at),
     }

@@ -5,13 +5,13 @@ from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from tools.api.documentation import OpenApiDocument
-from tools.web import probes, reports
+from tools.web import csp_reports, probes
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", probes.healthz),
     path("readyz", probes.readyz, name="readyz"),
     path("metrics", probes.metrics),
-    path("csp-report", reports.csp_report),
+    path("csp-report", csp_reports.csp_report),
     path("api/schema/", OpenApiDocument.as_view(), name="api-schema"),
     path(
         "api/docs/",

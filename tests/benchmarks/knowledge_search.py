@@ -57,11 +57,11 @@ def main(entities: int) -> None:
         scope = GraphScope.of(organization.pk, None)
         print(f"{'':<44}{'p50 ms':>10}{'p95 ms':>10}{'worst':>10}   target p95 {TARGET_MS:g}")
         for what, ask in _QUESTIONS.items():
-            _show(what, lambda at, ask=ask: entity_search.find(scope, ask(at)), ROUNDS)
+            _show(what, lambda at, ask=ask: entity_search.find_entities(scope, ask(at)), ROUNDS)
         asks = list(_QUESTIONS.values())
         _show(
             "all of these, in turn",
-            lambda at: entity_search.find(scope, asks[at % len(asks)](at)),
+            lambda at: entity_search.find_entities(scope, asks[at % len(asks)](at)),
             600,
         )
         _calls(organization)
@@ -96,11 +96,11 @@ def _some(count: int) -> list[str]:
 
 def _indexed(organization: Organization) -> None:
     began = time.monotonic()
-    found = entity_index.rebuild(GraphScope.of(organization.pk, None), lambda _: None)
+    found = entity_index.rebuild_index(GraphScope.of(organization.pk, None), lambda _: None)
     took = time.monotonic() - began
     print(f"{found} entities indexed in {took:.0f} s, {found / took:.0f} a second")
     began = time.monotonic()
-    entity_index.touched(organization.pk, [f"urn:bench:{at}" for at in range(10)])
+    entity_index.index_subjects(organization.pk, [f"urn:bench:{at}" for at in range(10)])
     print(f"10 entities touched in {(time.monotonic() - began) * 1000:.0f} ms")
 
 

@@ -37,7 +37,7 @@ from django.test import Client  # noqa: E402
 from config.local import orphans  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.execution import bell  # noqa: E402
-from tools.live.streams import EACH  # noqa: E402
+from tools.live.live_streams import MOST_PER_SESSION  # noqa: E402
 from tools.models import Execution, Organization  # noqa: E402
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -113,10 +113,10 @@ class Page:
 
 async def _open(house: House, place: Organization, count: int) -> list[Page]:
     pages: list[Page] = []
-    for start in range(0, count, EACH):
+    for start in range(0, count, MOST_PER_SESSION):
         key = _session(place)
         where = _live_at(house, key)
-        some = range(min(EACH, count - start))
+        some = range(min(MOST_PER_SESSION, count - start))
         pages += await asyncio.gather(*(_page(where, key) for _ in some))
     return pages
 

@@ -101,7 +101,7 @@ def _gave(agent: Agent, output: Any) -> UUID:
     execution = factories.execution(agent)
     parcel = outputs.packed(output)
     outputs.put_away(execution.organization_id, parcel)
-    factories.ended(
+    factories.end_execution(
         execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
         output_bytes=parcel.size,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
 from tests.tools.api.test_authorization_matrix import PAGES, Side
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.ui.knowledge.test_knowledge import ELEMENTS, OXYGEN, teller
 from tools.ui.audit.urls import urlpatterns as audit_addresses
 from tools.ui.urls import urlpatterns as ui_addresses
@@ -96,7 +96,7 @@ def world(
         factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
         teller(organization)(ELEMENTS.read_text())
         _ = side.confirmation  # makes the tool that is held
-        held(side.agent, "held", group=["*"])
+        call_awaiting_approval(side.agent, "held", group=["*"])
         context = context_of(factories.superuser(organization), chromium, crib)
         yield World(context.new_page(), side)
         context.close()

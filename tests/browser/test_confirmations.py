@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests import factories
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tools.models import Agent, Confirmation, Organization
 
 pytestmark = pytest.mark.part("browser")
@@ -28,7 +28,7 @@ def status(confirmation: Confirmation) -> str:
 
 @pytest.mark.parametrize("page", [{}, BARE], indirect=True, ids=["scripted", "without JavaScript"])
 def test_calls_are_picked_and_decided_together(page: Page, worker: Agent) -> None:
-    first, second = held(worker), held(worker)
+    first, second = call_awaiting_approval(worker), call_awaiting_approval(worker)
     page.goto("/confirmations/")
     for box in page.get_by_role("checkbox").all():
         box.check()
@@ -39,7 +39,7 @@ def test_calls_are_picked_and_decided_together(page: Page, worker: Agent) -> Non
 
 
 def test_the_enter_key_decides_nothing(page: Page, worker: Agent) -> None:
-    confirmation = held(worker)
+    confirmation = call_awaiting_approval(worker)
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.method))
     for address in ("/confirmations/", f"/confirmations/{confirmation.pk}/"):
@@ -50,17 +50,17 @@ def test_the_enter_key_decides_nothing(page: Page, worker: Agent) -> None:
 
 
 def test_a_reader_is_told_when_another_call_comes(page: Page, worker: Agent) -> None:
-    held(worker)
+    call_awaiting_approval(worker)
     page.goto("/confirmations/")
     page.locator("input[name^='reason.']").fill("half a sen")
-    held(worker)
+    call_awaiting_approval(worker)
     expect(page.locator("[data-note=queue-changed]")).to_be_visible(timeout=20_000)
     assert page.locator("input[name^='reason.']").input_value() == "half a sen"
 
 
 @pytest.mark.parametrize("page", [PHONE], indirect=True)
 def test_it_fits_a_phone_whatever_the_arguments(page: Page, worker: Agent) -> None:
-    confirmation = held(worker, text="\u202e" + "x" * 3_000)
+    confirmation = call_awaiting_approval(worker, text="\u202e" + "x" * 3_000)
     for address in ("/confirmations/", f"/confirmations/{confirmation.pk}/"):
         page.goto(address)
         expect(page.locator("mark").first).to_have_text("U+202E")
@@ -68,7 +68,11 @@ def test_it_fits_a_phone_whatever_the_arguments(page: Page, worker: Agent) -> No
 
 
 def test_a_batch_is_approved_by_keys(page: Page, worker: Agent) -> None:
-    first, second, third = held(worker), held(worker), held(worker)
+    first, second, third = (
+        call_awaiting_approval(worker),
+        call_awaiting_approval(worker),
+        call_awaiting_approval(worker),
+    )
     page.goto("/confirmations/")
     for key in ("j", "x", "j", "x"):
         page.keyboard.press(key)
@@ -79,7 +83,7 @@ def test_a_batch_is_approved_by_keys(page: Page, worker: Agent) -> None:
 
 
 def test_a_call_is_refused_by_keys_with_a_reason(page: Page, worker: Agent) -> None:
-    first, second = held(worker), held(worker)
+    first, second = call_awaiting_approval(worker), call_awaiting_approval(worker)
     page.goto("/confirmations/")
     page.keyboard.press("j")
     page.keyboard.press("d")
@@ -94,7 +98,7 @@ def test_a_call_is_refused_by_keys_with_a_reason(page: Page, worker: Agent) -> N
 def test_a_call_is_opened_by_keys_and_keys_that_lead_elsewhere_decide_nothing(
     page: Page, worker: Agent
 ) -> None:
-    confirmation = held(worker)
+    confirmation = call_awaiting_approval(worker)
     page.goto("/confirmations/")
     page.keyboard.press("a")  # at no call
     page.keyboard.press("j")
@@ -107,7 +111,7 @@ def test_a_call_is_opened_by_keys_and_keys_that_lead_elsewhere_decide_nothing(
 
 
 def test_the_help_names_the_keys_and_the_time_left_runs(page: Page, worker: Agent) -> None:
-    held(worker)
+    call_awaiting_approval(worker)
     page.goto("/confirmations/")
     left = page.locator("time[data-until]")  # its text from the server begins with a word
     expect(left).to_have_text(re.compile("^14 "))

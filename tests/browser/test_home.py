@@ -15,7 +15,7 @@ pytestmark = pytest.mark.part("browser")
 
 def fail(agent: Agent) -> Execution:
     execution = factories.execution(agent)
-    factories.ended(execution, status="Failed", error_code="WENT_WRONG")
+    factories.end_execution(execution, status="Failed", error_code="WENT_WRONG")
     bell.ring(execution.pk)
     return execution
 

@@ -13,7 +13,7 @@ from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import context_of
 from tests.browser.test_pages import BARE, mark, marked
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tools.accounts.callers import caller_of_user
 from tools.execution import actions, bell
 from tools.models import Agent, Execution, Organization, User
@@ -69,7 +69,7 @@ def test_the_queue_says_that_another_call_came(page: Page, place: Organization) 
     factories.tool(place, requires_confirmation=True)
     page.goto("/confirmations/")
     hears(page)
-    held(factories.agent(place))
+    call_awaiting_approval(factories.agent(place))
     expect(page.locator("[data-note=queue-changed]")).to_be_visible(timeout=TOLD_MS)
 
 

@@ -12,10 +12,10 @@ from tests.browser.test_pages import BARE, PHONE
 from tests.browser.test_sources import server_of_one_tool
 from tests.conditions import until
 from tests.stubs.mcp import mcp_serving
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tools.execution.actions import execute
 from tools.models import Confirmation, Organization, Tool, User
-from tools.ui.workflow.explain import LABELS
+from tools.ui.workflow.explanations import GATE_LABELS
 
 BROWSER = pytest.mark.part("browser")
 ELSEWHERE = [
@@ -145,7 +145,7 @@ def test_a_smaller_tier_closes_tools_and_undo_opens_them(page: Page, place: Orga
 def test_a_batch_of_held_calls_is_approved_by_keyboard(page: Page, place: Organization) -> None:
     factories.tool(place, requires_confirmation=True)
     clerk = factories.agent(place, "clerk")
-    waiting = [held(clerk, text=text) for text in ("one", "two", "three")]
+    waiting = [call_awaiting_approval(clerk, text=text) for text in ("one", "two", "three")]
     go(page, "/confirmations/")
     expect(page.locator("article.held")).to_have_count(3)
     if page.locator("html.scripted").count():
@@ -170,7 +170,7 @@ def test_why_an_agent_cannot_see_a_tool_is_found_and_mended(
     page.locator("a[href='/tools/weigh/']").click()
     page.locator("a[href='/tools/weigh/who/']").first.click()
     clerk = page.locator("tr", has=page.locator("a[href='/agents/clerk/']"))
-    expect(clerk.locator("strong")).to_have_text(LABELS["group"])
+    expect(clerk.locator("strong")).to_have_text(GATE_LABELS["group"])
     clerk.locator("a[href*='/explain/']").click()
     page.locator("summary", has_text="weigh").click()
     expect(page.locator(".remedy").first).to_contain_text("scales")

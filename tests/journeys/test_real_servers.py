@@ -15,7 +15,7 @@ from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio import MAY_BE_SHOWN, UPSTREAMS
 from tests.stubs.web import Reply, serving
 from tests.tools.shapes import check_execution
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 
 SERVERS = "/api/v1/mcp-servers"
 installed = pytest.mark.skipif(
@@ -67,7 +67,7 @@ def upstream(admin, http):
 
 @pytest.fixture
 def workspace(organization):
-    place = workspace_of(organization.slug)
+    place = workspace_path(organization.slug)
     place.chmod(0o777)
     return place
 

@@ -68,7 +68,7 @@ class OAuthStub:
     def issuer(self) -> str:
         return self.web.url("/as")
 
-    def asked(self, path: str) -> list[Seen]:
+    def requests_for(self, path: str) -> list[Seen]:
         return [one for one in self.web.seen if one.target.partition("?")[0] == path]
 
     def _register(self, seen: Seen) -> Reply:
@@ -131,7 +131,7 @@ class Guarded:
     @property
     def tokens(self) -> list[str]:
         """That calls came with, each once, in their order."""
-        seen = [one.headers.get("authorization", "") for one in self.oauth.asked("/mcp")]
+        seen = [one.headers.get("authorization", "") for one in self.oauth.requests_for("/mcp")]
         return list(dict.fromkeys(one.removeprefix("Bearer ") for one in seen if one))
 
     def _reply(self, seen: Seen) -> Any:
@@ -152,7 +152,7 @@ def guarded_serving() -> Iterator[Guarded]:
 
 
 def consented(url: str) -> str:
-    """What the browser is sent back to by an authorization server that asks nobody."""
+    """The address to which an authorization server without a login page redirects the browser."""
     target = urlsplit(url)
     connection = http.client.HTTPConnection(target.hostname or "", target.port or 80, timeout=30)
     try:
@@ -168,7 +168,7 @@ def rsa_key(name: str = "one") -> RSAKey:
 
 
 class OpenIdStub:
-    """Asks nobody: whoever comes is the person of `claims`. A code is good once."""
+    """Has no login page: each browser is the person of `claims`. A code is valid once."""
 
     def __init__(self, web: Web) -> None:
         self.web = web

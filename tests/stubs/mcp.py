@@ -3,7 +3,7 @@
 with mcp_serving() as server:
     server.tools["add"] = Tool(lambda arguments: text(str(arguments["a"] + 1)))
     ...
-    assert server.asked("tools/call")[0]["params"]["name"] == "add"
+    assert server.requests_for("tools/call")[0]["params"]["name"] == "add"
 """
 
 import json
@@ -69,7 +69,7 @@ class McpStub:
     def url(self) -> str:
         return self.web.url("/mcp")
 
-    def asked(self, method: str) -> list[Message]:
+    def requests_for(self, method: str) -> list[Message]:
         return [one for one in self.messages if one.get("method") == method]
 
     def _reply(self, seen: Seen) -> Reply | Raw:
@@ -86,17 +86,17 @@ class McpStub:
         if isinstance(instead, Reply | Raw):
             return instead
         return (
-            self._answered(message, seen)
+            self._answer_request(message, seen)
             if "id" in message and "method" in message
-            else (self._noted(message))
+            else (self._take_notification(message))
         )
 
-    def _noted(self, message: Message) -> Reply:
+    def _take_notification(self, message: Message) -> Reply:
         if message.get("method") == "notifications/cancelled":
             self.cancelled.set()
         return Reply(202)
 
-    def _answered(self, message: Message, seen: Seen) -> Reply | Raw:
+    def _answer_request(self, message: Message, seen: Seen) -> Reply | Raw:
         refused = self._check(message, seen)
         if refused is not None:
             return refused
@@ -130,9 +130,9 @@ class McpStub:
 
     def _check_modern(self, message: Message, seen: Seen) -> Reply | None:
         meta = message.get("params", {}).get("_meta", {})
-        told = meta.get("io.modelcontextprotocol/protocolVersion")
+        version = meta.get("io.modelcontextprotocol/protocolVersion")
         same = (
-            told == seen.headers.get("mcp-protocol-version") == MODERN
+            version == seen.headers.get("mcp-protocol-version") == MODERN
             and message["method"] == seen.headers.get("mcp-method")
             and message["params"].get("name") == seen.headers.get("mcp-name")
             and "io.modelcontextprotocol/clientCapabilities" in meta

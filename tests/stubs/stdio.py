@@ -47,7 +47,7 @@ _OF_OTHERS: dict[str, dict[str, Any]] = {
     "mcp-server-git": _python(
         "mcp-server-git",
         arguments=["--repository", "/workspace(/[a-z]+)*"],
-        environment={  # the workspace belongs to somebody else than who sees it
+        environment={  # the workspace belongs to another user than the server's
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",
             "GIT_CONFIG_VALUE_0": "*",

@@ -1,6 +1,6 @@
-"""An MCP server on stdin and stdout, of either era; its tools misbehave as they are told.
+"""An MCP server on stdin and stdout, of either era; its tools misbehave on request.
 
-Runs as a program of its own behind the wall: `python -c <this file> ERA`.
+Runs as a program of its own inside the sandbox: `python -c <this file> ERA`.
 """
 
 import json
@@ -32,8 +32,8 @@ def call(number: int, name: str, given: dict, meta: dict) -> dict | None:
     if name == "progress":
         token = meta["progressToken"]
         for done in (1, 2):
-            told = {"progressToken": token, "progress": done, "message": "on it"}
-            say({"method": "notifications/progress", "params": told})
+            progress = {"progressToken": token, "progress": done, "message": "on it"}
+            say({"method": "notifications/progress", "params": progress})
     if name in SPOILT:
         sys.stdout.buffer.write(SPOILT[name])
         sys.stdout.flush()

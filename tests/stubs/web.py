@@ -129,9 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.raw_requestline:
             self.close_connection = True
         elif self.parse_request():
-            self._reply(self.server.web.answer(self._seen()))
+            self._reply(self.server.web.answer(self._read_request()))
 
-    def _seen(self) -> Seen:
+    def _read_request(self) -> Seen:
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = b"".join(self._chunks()) if "transfer-encoding" in headers else b""
         body += self.rfile.read(int(headers.get("content-length", "0")))

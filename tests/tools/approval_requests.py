@@ -16,7 +16,7 @@ from tools.execution.pipeline import perform
 from tools.models import Agent, Confirmation, Execution, Organization, User
 
 
-def held(agent: Agent, name: str = "echo", **fields: Any) -> Confirmation:
+def call_awaiting_approval(agent: Agent, name: str = "echo", **fields: Any) -> Confirmation:
     """A call of the agent that awaits approval."""
     execution = factories.execution(agent, name, **fields)
     return Confirmation.objects.get(execution=execution)
@@ -64,7 +64,7 @@ def attempted(execution: Execution) -> Execution:
     return Execution.objects.get(pk=execution.pk)
 
 
-def over(execution: Execution) -> Execution | None:
+def ended_execution(execution: Execution) -> Execution | None:
     """Its row once it has ended; a worker of the crib may have performed it."""
     row = Execution.objects.get(pk=execution.pk)
     return row if row.over else None

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.utils import timezone
 
 from tests import factories
-from toolcrib_service.service import statement
+from toolcrib_service.service import signed_bytes
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.services import announcements
 from tools.models import McpServer, Organization, ToolService
@@ -37,7 +37,7 @@ class Author:
                 "tools": tools,
             }
         )
-        signature = base64.b64encode(self.private.sign(statement(document))).decode()
+        signature = base64.b64encode(self.private.sign(signed_bytes(document))).decode()
         return announcements.hear(
             organization=self.organization, document=document, key=self.key, signature=signature
         )

@@ -11,7 +11,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import agent_runs, factories
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.ui.pages import POLICY, inline_code, text
 from tests.ui.sources import Author, listed_server, told
 from tools.catalog.actions import find_tool, update_tool
@@ -230,13 +230,15 @@ def place(record: UUID, organization: Organization) -> Callable[[str], str]:
         organization=organization, user=agent.service_account, agent=agent, groups=[HOSTILE],
         state=HOSTILE,
     )  # fmt: skip
-    run = agent_runs.begun(agent_runs.of_agent(agent, HOSTILE, group=[HOSTILE], model=""))
+    run = agent_runs.claim_agent_run(
+        agent_runs.request_run_by_agent(agent, HOSTILE, group=[HOSTILE], model="")
+    )
     agent_runs.thought(run, 1, HOSTILE, ("hostile", {"text": HOSTILE}))
     agent_runs.acted(run, 1, "hostile", {"text": HOSTILE}, observed=HOSTILE)
     run = agent_runs.answered(run, HOSTILE)
     there = {
         RECORD: record, CHANGE: change.pk, SESSION: session.pk, REQUEST: run.pk,
-        CONFIRMATION: held(agent, "hostile_asks", text=HOSTILE).pk,
+        CONFIRMATION: call_awaiting_approval(agent, "hostile_asks", text=HOSTILE).pk,
     }  # fmt: skip
 
     def address_of(address: str) -> str:

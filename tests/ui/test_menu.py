@@ -8,7 +8,7 @@ from django.test import Client
 
 from tests.ui.conftest import Grant
 from tests.ui.pages import text
-from tools.ui.settings.contrast import part_of_product
+from tools.ui.settings.styleguide import read_static
 
 GROUPS = ["work", "catalog", "sources", "evidence", "administration"]
 USED = re.compile(r'<use href="[^"#]*img/icons[^"#]*\.svg#([a-z-]+)"')
@@ -29,14 +29,14 @@ def test_a_group_of_nothing_is_not_shown(client_of: Grant) -> None:
 
 def test_every_entry_has_an_icon_that_is_drawn(admin_client: Client) -> None:
     page = text(admin_client.get("/ui/styleguide/"))
-    drawn = re.findall(r'<symbol id="([a-z-]+)"', part_of_product("img/icons.svg"))
+    drawn = re.findall(r'<symbol id="([a-z-]+)"', read_static("img/icons.svg"))
     rail = page.partition('class="rail"')[2].partition("</nav>")[0]
     assert len(USED.findall(rail)) == rail.count("<a ")
     assert set(USED.findall(page)) == set(drawn), "each is used, and none is missing"
 
 
 def test_no_line_is_drawn_twice() -> None:
-    lines = re.findall(r' d="([^"]+)"', part_of_product("img/icons.svg"))
+    lines = re.findall(r' d="([^"]+)"', read_static("img/icons.svg"))
     assert len(lines) == len(set(lines))
     assert "<path" not in (settings.BASE_DIR / "templates" / "base.html").read_text()
 

@@ -45,8 +45,8 @@ from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import Execution
 from tools.shapes import agent_request_line, agent_request_shape
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _COLUMNS = {"agent": "agent__slug", "session": "session", **in_period("created_at")}
 _GIVEN = (
@@ -198,7 +198,7 @@ class AgentRequestList(CallerView):
             AGENT,
             SESSION,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:

@@ -26,8 +26,8 @@ from tools.definitions.fields import DECIMAL
 from tools.errors import ToolcribError
 from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
 from tools.shapes import confirmation_shape, rule_shape
-from tools.web.pages import CursorPages, by_name, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 ALL = "all"
 _CHOICES = (*ConfirmationStatus.values, ALL)
@@ -180,7 +180,7 @@ class ConfirmationList(CallerView):
             TOOL,
             AGENT,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -244,7 +244,7 @@ class RuleList(RuleView):
 
     @extend_schema(
         operation_id="list_confirmation_rules",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=RulePage,
     )
     def get(self, request: Request) -> Response:

@@ -26,16 +26,16 @@ from audit.records import erasure, reading, search
 from config.http.errors import encode_json
 from tools.api.common.idempotency import KeyedView, Keying
 from tools.api.common.pagination import Page
-from tools.web.pages import (
+from tools.web.cursor_pagination import (
     CursorPages,
-    bad_cursor,
-    newest,
-    paging,
-    reference,
-    size_of,
+    cursor_error,
+    newest_first,
+    page_reference,
+    paging_parameters,
+    parse_page_size,
 )
-from tools.web.proof import Proof, by_method
-from tools.web.queries import BadQuery, QueryView
+from tools.web.query_parameters import BadQuery, QueryView
+from tools.web.reauthentication import Proof, by_method
 
 PERMISSION = "audit.view_auditrecord"
 _DESCRIBED = {"execution", "code", "since", "until", "q"}
@@ -52,8 +52,8 @@ FILTERS = [
         " or came out.",
     ),
 ]
-_RECORDS = newest("occurred_at")
-_ALERTS = newest("first_at")
+_RECORDS = newest_first("occurred_at")
+_ALERTS = newest_first("first_at")
 _COLUMNS = {
     "open": "acknowledged_at__isnull",
     "severity": "severity",
@@ -206,13 +206,13 @@ class RecordList(EvidenceView):
         responses=RecordPage,
         parameters=[
             *FILTERS,
-            *paging(_RECORDS),
+            *paging_parameters(_RECORDS),
         ],
     )
     def get(self, request: Request) -> Response:
         """Records, the newest first. That they were read is on record, with the filters."""
         wanted = _wanted(self)
-        size, position = size_of(request), _position(request)
+        size, position = parse_page_size(request), _position(request)
         ascending = self.query.get("ordering") == "occurred_at"
         if ascending and position is None:
             position = search.OLDEST
@@ -329,7 +329,7 @@ class AlertList(EvidenceView):
             OpenApiParameter("rule", OpenApiTypes.STR, description="A rule's name."),
             OpenApiParameter("since", OpenApiTypes.DATETIME, description="Seen since then."),
             OpenApiParameter("until", OpenApiTypes.DATETIME, description="Begun before it."),
-            *paging(_ALERTS),
+            *paging_parameters(_ALERTS),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -411,13 +411,13 @@ def _position(request: Request) -> search.Position | None:
     try:
         return search.Position.read(cursor)
     except search.BadPosition:
-        raise bad_cursor() from None
+        raise cursor_error() from None
 
 
 def _address(request: Request, position: search.Position | None) -> str | None:
     if position is None:
         return None
-    return reference(request, position.cursor)
+    return page_reference(request, position.cursor)
 
 
 class RecordNotSealed(APIException):
@@ -432,7 +432,7 @@ class CheckpointList(EvidenceView):
         operation_id="list_audit_checkpoints",
         summary="List checkpoints",
         responses=CheckpointPage,
-        parameters=paging(newest()),
+        parameters=paging_parameters(newest_first()),
     )
     def get(self, request: Request) -> Response:
         """Signed statements of the log's size and root, the newest first."""

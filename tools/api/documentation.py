@@ -24,7 +24,7 @@ from rest_framework import serializers
 
 from config.http import errors
 from tools.api.common.errors import ErrorAnswer, ProblemAnswer
-from tools.web.proof import Proof
+from tools.web.reauthentication import Proof
 
 ERRORS = {
     "400": "A field or parameter is missing, malformed or unknown; `details` names each one.",

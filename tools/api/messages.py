@@ -19,13 +19,13 @@ from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, NotFound, TooLarge
 from tools.messaging import message_channels, outbox
-from tools.messaging.outbox import NotWritten
+from tools.messaging.outbox import MessageRefused
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners import messages
 from tools.shapes import channel_shape, inbox_shape, message_shape
-from tools.web.pages import CursorPages, by_name, newest, paging
-from tools.web.proof import Proof, by_method
-from tools.web.queries import QueryView
+from tools.web.cursor_pagination import CursorPages, by_name, newest_first, paging_parameters
+from tools.web.query_parameters import QueryView
+from tools.web.reauthentication import Proof, by_method
 
 _CHANNEL_FILTERS = [
     OpenApiParameter("kind", OpenApiTypes.STR, enum=MessageKind.values),
@@ -38,7 +38,7 @@ _MESSAGE_FILTERS = [
     *PERIOD,
 ]
 _MESSAGE_COLUMNS = {"state": "state", "channel": "channel_name", **in_period("created_at")}
-_INBOX = newest("received_at")
+_INBOX = newest_first("received_at")
 UNREAD = OpenApiParameter("unread", bool, description="Whether it was not read yet.")
 
 
@@ -162,7 +162,7 @@ class ChannelList(ChannelView):
 
     @extend_schema(
         operation_id="list_channels",
-        parameters=[*_CHANNEL_FILTERS, *paging(by_name())],
+        parameters=[*_CHANNEL_FILTERS, *paging_parameters(by_name())],
         responses=MessageChannelPage,
     )
     def get(self, request: Request) -> Response:
@@ -250,7 +250,7 @@ class ChannelTest(ChannelView):
         try:
             with event_streams.waiting(self.caller):
                 message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
-        except NotWritten as refusal:
+        except MessageRefused as refusal:
             raise Conflict(str(refusal), code=refusal.code.lower()) from None
         return Response(message_shape(message))
 
@@ -274,10 +274,10 @@ class ChannelBounces(QueryView):
         if int(request.META.get("CONTENT_LENGTH") or 0) > _MOST_BYTES:
             raise TooLarge("A report has at most 16 KiB.")
         signature = request.headers.get("Toolcrib-Signature", "")
-        channel = outbox.reporter(channel_id, signature, request.body)
+        channel = outbox.authenticate_report(channel_id, signature, request.body)
         wanted = BounceBody(data=request.data)
         wanted.is_valid(raise_exception=True)
-        outbox.note_bounce(channel=channel, **wanted.validated_data)
+        outbox.record_bounce(channel=channel, **wanted.validated_data)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -288,7 +288,7 @@ def _shown(row: MessageChannel) -> Representation:
 class MessageList(CallerView):
     @extend_schema(
         operation_id="list_messages",
-        parameters=[*_MESSAGE_FILTERS, *paging(newest())],
+        parameters=[*_MESSAGE_FILTERS, *paging_parameters(newest_first())],
         responses=MessagePage,
     )
     def get(self, request: Request) -> Response:
@@ -316,13 +316,13 @@ class InboxView(CallerView):
     scope = Scope.READ
 
     def items(self) -> QuerySet[InboxItem]:
-        return outbox.items_of(self.caller.user_id, self.caller.organization_id)
+        return outbox.inbox_items(self.caller.user_id, self.caller.organization_id)
 
 
 class InboxList(InboxView):
     @extend_schema(
         operation_id="list_inbox",
-        parameters=[UNREAD, *PERIOD, *paging(_INBOX)],
+        parameters=[UNREAD, *PERIOD, *paging_parameters(_INBOX)],
         responses=InboxPage,
     )
     def get(self, request: Request) -> Response:

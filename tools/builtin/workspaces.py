@@ -14,7 +14,7 @@ from audit import files
 
 
 @lru_cache(maxsize=1024)
-def workspace_of(organization: str) -> Path:
+def workspace_path(organization: str) -> Path:
     """The organization's directory, made on first use and given to whom the workspaces belong; by
     sandboxd itself where this process may not."""
     root = Path(settings.WORKSPACES_DIR)
@@ -33,7 +33,9 @@ class WorkspaceBusy(Exception):
 
 
 @contextmanager
-def writing(organization: str, within_s: float, stopped: Callable[[], bool]) -> Iterator[None]:
+def workspace_lock(
+    organization: str, within_s: float, stopped: Callable[[], bool]
+) -> Iterator[None]:
     """One writer at a time, of all workers on this host. Raises `WorkspaceBusy`, also when it was
     stopped.
 
@@ -43,13 +45,13 @@ def writing(organization: str, within_s: float, stopped: Callable[[], bool]) -> 
     files.make_directory(locks)
     held = files.open_to_write(locks / organization, os.O_RDWR)
     try:
-        _take(held, time.monotonic() + within_s, stopped)
+        _acquire_lock(held, time.monotonic() + within_s, stopped)
         yield
     finally:
         os.close(held)
 
 
-def _take(held: int, until: float, stopped: Callable[[], bool]) -> None:
+def _acquire_lock(held: int, until: float, stopped: Callable[[], bool]) -> None:
     while True:
         try:
             return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,7 +6,7 @@ from django.db import transaction
 
 from audit.actions import Actor
 from tools.builtin.manifest import DEFINITIONS, GROUPS
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.actions import register_tool, save_group
 from tools.models import Organization, Tool, ToolGroup
 
@@ -14,7 +14,7 @@ from tools.models import Organization, Tool, ToolGroup
 @transaction.atomic
 def install_builtins(*, organization: Organization, by: Actor) -> list[str]:
     """Add missing tools; an administrator's changes are kept. Returns the added names."""
-    workspace_of(organization.slug)
+    workspace_path(organization.slug)
     by = replace(by, organization=organization.slug)
     added = []
     for name, description, permissions in GROUPS:

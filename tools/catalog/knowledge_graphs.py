@@ -21,8 +21,12 @@ from tools.knowledge import (
     graph_documents,
     sparql_endpoint,
 )
-from tools.knowledge.entity_search import Named
-from tools.knowledge.entity_statements import Portrait, neighbours_counted, portrait
+from tools.knowledge.entity_search import EntityLabel
+from tools.knowledge.entity_statements import (
+    EntityStatements,
+    load_statements,
+    neighbor_count_query,
+)
 from tools.knowledge.graph_documents import BadGraphDocument, Contents, Syntax
 from tools.knowledge.sparql_endpoint import QueryRows
 from tools.models import GraphScope, KnowledgeEntry, Organization
@@ -97,7 +101,7 @@ def preview_import(
 ) -> GraphImportPreview:
     """Nothing is written. Raises `Malformed` with every flaw."""
     with _malformed_on_flaws():
-        found = graph_documents.contents(data, syntax)
+        found = graph_documents.document_contents(data, syntax)
     rows = KnowledgeEntry.objects.within(GraphScope.of(organization.pk, collection))
     known = rows.filter(iri__in=found.entities).values_list("iri", flat=True)
     return GraphImportPreview(found, frozenset(known))
@@ -113,13 +117,13 @@ def import_graph(
     scope = GraphScope.of(organization.pk, collection)
     graph, bounds = entity_index.graph_of(scope), bounds_of_seconds(TIMEOUT_S)
     with _malformed_on_flaws():
-        wanted = graph_documents.insertion(graph.iri, data, syntax)
+        wanted = graph_documents.document_insertion(graph.iri, data, syntax)
     try:
         before = count_statements(scope, bounds)
     except GRAPH_FAILURES as failure:
         raise as_api_error(failure) from None
     try:
-        with entity_index.in_step(organization.pk, wanted.subjects, collection):
+        with entity_index.index_write(organization.pk, wanted.subjects, collection):
             sparql_endpoint.update(graph.endpoint, wanted.text, bounds)
     except GRAPH_FAILURES as failure:
         # A store that did not answer may have applied the update: the audit record says so.
@@ -155,7 +159,7 @@ def index_graph(
     """The number of searchable entities; `tell` is called with the progress. Raises
     `Unavailable`."""
     try:
-        return entity_index.rebuild(GraphScope.of(organization.pk, collection), tell)
+        return entity_index.rebuild_index(GraphScope.of(organization.pk, collection), tell)
     except GRAPH_FAILURES as failure:
         raise as_api_error(failure) from None
 
@@ -172,13 +176,13 @@ def _malformed_on_flaws() -> Iterator[None]:
 def _write_all(graph: sparql_endpoint.EndpointGraph, syntax: Syntax, into: IO[bytes]) -> None:
     with SpooledTemporaryFile(_IN_MEMORY) as said:
         _fetch(graph, said)
-        graph_documents.write(said, syntax, into)
+        graph_documents.write_document(said, syntax, into)
     into.seek(0)
 
 
 def _fetch(graph: sparql_endpoint.EndpointGraph, into: IO[bytes]) -> None:
     size, bounds = 0, bounds_of_seconds(TIMEOUT_S)
-    for piece in sparql_endpoint.stated(graph, _EVERYTHING, bounds):
+    for piece in sparql_endpoint.stream_statements(graph, _EVERYTHING, bounds):
         size += len(piece)
         if size > MOST_EXPORTED:
             raise sparql_endpoint.EndpointFailure(
@@ -215,11 +219,11 @@ class EntityView:
     """`edges` are statements around it; `neighbours` how many entities are one step away; `more`
     that the graph has more edges than these. `named` has the label of every IRI."""
 
-    portrait: Portrait
+    portrait: EntityStatements
     edges: list[dict[str, Any]]
     neighbours: int
     more: bool
-    named: dict[str, Named]
+    named: dict[str, EntityLabel]
 
 
 def search_entities(
@@ -227,12 +231,12 @@ def search_entities(
 ) -> entity_search.EntitySearchResult:
     """Entities by words, or all where no word is given."""
     scope = GraphScope.of(organization.pk, None)
-    found = entity_search.find if wanted.query.strip() else entity_search.listed
+    found = entity_search.find_entities if wanted.query.strip() else entity_search.list_entities
     return found(scope, wanted)
 
 
 def entity_kinds(organization: Organization) -> list[tuple[str, int]]:
-    return entity_search.kinds(GraphScope.of(organization.pk, None), _MOST_KINDS)
+    return entity_search.common_types(GraphScope.of(organization.pk, None), _MOST_KINDS)
 
 
 def count_entities(organization: Organization) -> int:
@@ -241,12 +245,12 @@ def count_entities(organization: Organization) -> int:
 
 
 def index_status(organization: Organization) -> entity_search.EntityIndexStatus:
-    return entity_search.standing(GraphScope.of(organization.pk, None))
+    return entity_search.index_status(GraphScope.of(organization.pk, None))
 
 
 def view_entity(organization: Organization, iri: str, depth: int = 1) -> EntityView:
     """Raises `Malformed`, `NotFound` where it has no statement, `Unavailable`."""
-    if not entity_index.fits(iri):
+    if not entity_index.is_indexable(iri):
         raise Malformed("That is no IRI of an entity.", code="invalid")
     scope = GraphScope.of(organization.pk, None)
     bounds = bounds_of_seconds(BROWSING_TIMEOUT_S)
@@ -255,20 +259,24 @@ def view_entity(organization: Organization, iri: str, depth: int = 1) -> EntityV
         return select_rows(scope, text, bounds, limit)
 
     try:
-        drawn = portrait(iri, select)
+        drawn = load_statements(iri, select)
         if drawn.empty:
             raise NotFound("The graph says nothing of this entity.", code="entity_not_found")
-        edges, more = entity_statements.around([iri], depth, select, of_each=_OF_EACH)
-        count = count_of(select(neighbours_counted(iri), 1))
+        edges, more = entity_statements.find_neighbors([iri], depth, select, of_each=_OF_EACH)
+        count = count_of(select(neighbor_count_query(iri), 1))
     except GRAPH_FAILURES as failure:
         raise as_api_error(failure) from None
     return EntityView(
-        drawn, edges, count, more, entity_search.named(scope, _named_iris(drawn, edges))
+        drawn,
+        edges,
+        count,
+        more,
+        entity_search.load_entity_labels(scope, _named_iris(drawn, edges)),
     )
 
 
-def _named_iris(drawn: Portrait, edges: list[dict[str, Any]]) -> list[str]:
+def _named_iris(drawn: EntityStatements, edges: list[dict[str, Any]]) -> list[str]:
     """Every entity and type that a page of it names."""
-    related = [one.iri for one in (*drawn.leading_out, *drawn.leading_in) if one.iri]
+    related = [one.iri for one in (*drawn.outgoing, *drawn.incoming) if one.iri]
     ends = [end for one in edges for end in (one["subject"], one["object"])]
     return list(dict.fromkeys([drawn.iri, *drawn.types, *related, *ends]))

@@ -30,6 +30,13 @@ _MODEL_TYPES = frozenset({ToolType.PROMPT, ToolType.TEXT_COMPLETION})
 _TOOLS_FRAME = 1_024  # what endpoints add to a prompt about tool calls, beside the tools
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    model: str
+    prompt_bytes: int
+    max_tokens: int
+
+
 def cost(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
     """Rounded up."""
     whole = price[0] * input_tokens + price[1] * output_tokens
@@ -39,13 +46,6 @@ def cost(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
 def worst(price: Price, *, prompt_bytes: int, max_tokens: int) -> Decimal:
     """The maximum cost of a prompt of so many bytes and an answer of so many tokens."""
     return cost(price, prompt_bytes + FRAME_TOKENS, max_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    model: str
-    prompt_bytes: int
-    max_tokens: int
 
 
 def model_of(implementation: dict[str, Any]) -> str:

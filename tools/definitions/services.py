@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from toolcrib_service.service import MOST, digest_of, statement
+from toolcrib_service.service import MOST_CHARACTERS, announcement_digest, signed_bytes
 from tools.definitions.descriptors import FLAT_KEYS, Flaws, canonical_key
 from tools.definitions.dialects.import_references import KnownReferences, resolve_references
 from tools.definitions.fields import DefinitionFields
@@ -164,7 +164,7 @@ def has_valid_signature(document: str, key: str, signature: str) -> bool:
     """Whether the key signed exactly these bytes."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
-        public.verify(base64.b64decode(signature, validate=True), statement(document))
+        public.verify(base64.b64decode(signature, validate=True), signed_bytes(document))
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -172,8 +172,8 @@ def has_valid_signature(document: str, key: str, signature: str) -> bool:
 
 def read_announcement(document: str, *, organization: str) -> Announcement:
     """Raises `InvalidDefinition`."""
-    if len(document) > MOST:
-        raise _rejection(f"it is longer than {MOST} characters")
+    if len(document) > MOST_CHARACTERS:
+        raise _rejection(f"it is longer than {MOST_CHARACTERS} characters")
     try:
         said = strict_json.parse(document)
     except strict_json.BadJson as error:
@@ -185,7 +185,7 @@ def read_announcement(document: str, *, organization: str) -> Announcement:
     service = read_service(said["service"])
     service["default_groups"] = _parse_groups(said["groups"])
     return Announcement(
-        service, _parse_tools(said["tools"], service), document, digest_of(document)
+        service, _parse_tools(said["tools"], service), document, announcement_digest(document)
     )
 
 

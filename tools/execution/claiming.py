@@ -127,7 +127,7 @@ def freed_by(execution: Execution) -> list[UUID]:
 
     One of its organization; of others nobody waited for it.
     """
-    return queue.next_of(execution.organization_id) if execution.limited else []
+    return queue.next_of_organization(execution.organization_id) if execution.limited else []
 
 
 def drop_expired() -> int:

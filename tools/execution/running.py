@@ -24,7 +24,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.execution import leases, outcomes, outputs, progress, returning
 from tools.execution.context import Performance, Result
 from tools.models.execution_queryset import EFFECT_POSSIBLE
-from tools.runners.tool_runs import ToolRun, nobody_listens
+from tools.runners.tool_runs import ToolRun, discard_text
 from tools.runners.tool_types import RUNNERS
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
@@ -73,7 +73,7 @@ def _job(
     performance: Performance,
     stop: threading.Event,
     until: Until | None = None,
-    tell: Callable[[str], None] = nobody_listens,
+    tell: Callable[[str], None] = discard_text,
 ) -> ToolRun:
     execution = performance.execution
     return ToolRun(

@@ -28,9 +28,9 @@ from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
 
-_GOODBYE_S = 5.0
+_SHUTDOWN_S = 5.0
 _MOST_BYTES = 262_144
-_MOST_WORDS = 500
+_MOST_BODY_BYTES = 500
 
 
 class EventLoopThread:
@@ -53,34 +53,17 @@ class EventLoopThread:
         if loop is None or thread is None or self._pid != os.getpid():
             return
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(_GOODBYE_S)
+        thread.join(_SHUTDOWN_S)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_run, args=(self._loop,), name="conversations", daemon=True
+                    target=_run_loop, args=(self._loop,), name="conversations", daemon=True
                 )
                 self._thread.start()
             return self._loop
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        loop.close()
-
-
-_LOOP = EventLoopThread()
 
 
 class OperatorNetworkGate(AddressGate):
@@ -112,37 +95,51 @@ async def send(
     try:
         target = Url.parse(url)
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
-        reach = RunEgress(_policy(target, timeout_s), dialer, organization)
+        reach = RunEgress(_egress_policy(target, timeout_s), dialer, organization)
     except (BrokenGrammar, SpecInvalid) as flaw:
         raise NotTold(f"The address cannot be called: {flaw}.") from None
     try:
-        async with reach.request(HELPER, _asked(url, headers, body, timeout_s)) as answer:
-            return Receipt(answer.status, await _first(answer))
+        async with reach.request(HELPER, _egress_request(url, headers, body, timeout_s)) as answer:
+            return Receipt(answer.status, await _body_beginning(answer))
     except Denied as refusal:
-        raise NotTold(f"{refusal.code}: {refusal}.", begun=_begun(reach)) from None
+        raise NotTold(f"{refusal.code}: {refusal}.", begun=_anything_sent(reach)) from None
     except OSError as problem:
         words = f"The receiver could not be reached ({type(problem).__name__})."
-        raise NotTold(words, begun=_begun(reach)) from None
+        raise NotTold(words, begun=_anything_sent(reach)) from None
 
 
-async def _first(answer: EgressResponse) -> bytes:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+async def _body_beginning(answer: EgressResponse) -> bytes:
     """The status decides, so a body that does not arrive is no error."""
     words = b""
     try:
         async for piece in answer.body:
             words += piece
-            if len(words) >= _MOST_WORDS:
+            if len(words) >= _MOST_BODY_BYTES:
                 break
     except (Denied, OSError):
-        return words[:_MOST_WORDS]
-    return words[:_MOST_WORDS]
+        return words[:_MOST_BODY_BYTES]
+    return words[:_MOST_BODY_BYTES]
 
 
-def _begun(reach: RunEgress) -> bool:
+def _anything_sent(reach: RunEgress) -> bool:
     return any(one.bytes_sent for one in reach.ledger.tally().attempts)
 
 
-def _policy(target: Url, timeout_s: float) -> EgressPolicy:
+def _egress_policy(target: Url, timeout_s: float) -> EgressPolicy:
     rule = HostRule(host=str(target.host), ports=(target.port,), methods=("POST",))
     limits = EgressLimits(
         requests=1,
@@ -154,13 +151,13 @@ def _policy(target: Url, timeout_s: float) -> EgressPolicy:
     return EgressPolicy((rule,), limits)
 
 
-def _asked(
+def _egress_request(
     url: str, headers: list[tuple[str, str]], body: bytes, timeout_s: float
 ) -> EgressRequest:
-    return EgressRequest("POST", url, headers, len(body), _whole(body), timeout_s)
+    return EgressRequest("POST", url, headers, len(body), _body_stream(body), timeout_s)
 
 
-async def _whole(body: bytes) -> AsyncIterator[bytes]:
+async def _body_stream(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
@@ -169,3 +166,6 @@ def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
     networks = [read_network(text) for text in opened]
     gate = AddressGate(networks) if scheme == "https" else OperatorNetworkGate(networks)
     return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))
+
+
+_LOOP = EventLoopThread()

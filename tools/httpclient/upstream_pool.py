@@ -88,11 +88,13 @@ class UpstreamResponse:
     def drain(self) -> None:
         """Reads the rest of a complete response, so that its connection can be reused; a connection
         with much left, or without data for long, is closed."""
-        bounds = _of_thread.bounds
-        _of_thread.bounds = replace(bounds, ends_at=min(bounds.ends_at, time.monotonic() + DRAIN_S))
+        bounds = _thread_state.bounds
+        _thread_state.bounds = replace(
+            bounds, ends_at=min(bounds.ends_at, time.monotonic() + DRAIN_S)
+        )
         with suppress(RequestStopped, TimeUp, Broken):
             self.body(DRAIN_BYTES)
-        _of_thread.bounds = bounds
+        _thread_state.bounds = bounds
 
 
 class UpstreamPool:
@@ -104,7 +106,7 @@ class UpstreamPool:
             max_connections=_MOST_CONNECTIONS,
             max_keepalive_connections=_IDLE_CONNECTIONS,
             keepalive_expiry=_IDLE_S,
-            network_backend=_Backend(),
+            network_backend=_SlicedBackend(),
         )
 
     @contextmanager
@@ -114,8 +116,8 @@ class UpstreamPool:
         """Raises `Unreachable`, `Broken`, `RequestStopped` and `TimeUp`."""
         bounds.check()
         with (
-            _translated(bounds),
-            _bounded(bounds),
+            _translate_errors(bounds),
+            _bound_reads(bounds),
             self._pool.stream(
                 "POST",
                 url,
@@ -142,7 +144,7 @@ def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _pieces(response: httpcore2.Response, bounds: RequestBounds) -> Iterator[bytes]:
-    with _translated(bounds):
+    with _translate_errors(bounds):
         for piece in response.iter_stream():
             bounds.check()
             yield piece
@@ -150,7 +152,7 @@ def _pieces(response: httpcore2.Response, bounds: RequestBounds) -> Iterator[byt
 
 
 @contextmanager
-def _translated(bounds: RequestBounds) -> Iterator[None]:
+def _translate_errors(bounds: RequestBounds) -> Iterator[None]:
     try:
         yield
     except (
@@ -160,39 +162,39 @@ def _translated(bounds: RequestBounds) -> Iterator[None]:
         httpcore2.LocalProtocolError,
     ) as error:
         bounds.check()
-        raise Unreachable(_said(error)) from None
+        raise Unreachable(_error_text(error)) from None
     except (
         httpcore2.TimeoutException,
         httpcore2.NetworkError,
         httpcore2.ProtocolError,
     ) as error:
         bounds.check()
-        raise Broken(_said(error)) from None
+        raise Broken(_error_text(error)) from None
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__} {error}".strip()[:300]
 
 
-_of_thread = threading.local()
+_thread_state = threading.local()
 
 
 @contextmanager
-def _bounded(bounds: RequestBounds) -> Iterator[None]:
+def _bound_reads(bounds: RequestBounds) -> Iterator[None]:
     """All reads of this thread meanwhile are within these bounds."""
-    _of_thread.bounds = bounds
+    _thread_state.bounds = bounds
     try:
         yield
     finally:
-        _of_thread.bounds = None
+        _thread_state.bounds = None
 
 
-class _Backend(httpcore2.SyncBackend):
+class _SlicedBackend(httpcore2.SyncBackend):
     def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore2.NetworkStream:
-        return _Patient(super().connect_tcp(*arguments, **options))
+        return _SlicedStream(super().connect_tcp(*arguments, **options))
 
 
-class _Patient(httpcore2.NetworkStream):
+class _SlicedStream(httpcore2.NetworkStream):
     """A network stream that is read in slices."""
 
     def __init__(self, stream: httpcore2.NetworkStream) -> None:
@@ -200,7 +202,7 @@ class _Patient(httpcore2.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         while True:
-            bounds = getattr(_of_thread, "bounds", None)
+            bounds = getattr(_thread_state, "bounds", None)
             if bounds is None:
                 return self._stream.read(max_bytes, timeout)
             bounds.check()
@@ -213,7 +215,7 @@ class _Patient(httpcore2.NetworkStream):
         self._stream.write(buffer, timeout)
 
     def start_tls(self, *arguments: Any, **options: Any) -> httpcore2.NetworkStream:
-        return _Patient(self._stream.start_tls(*arguments, **options))
+        return _SlicedStream(self._stream.start_tls(*arguments, **options))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

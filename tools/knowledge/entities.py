@@ -28,7 +28,7 @@ _COMMENT = ox.NamedNode(f"{_RDFS}comment")
 _NAME = re.compile(r"[^\W\d][\w.-]{0,99}")
 _DAY = r"-?\d{4,6}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(Z|[+-]\d\d:\d\d)?"
 _TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?"
-_FORMS = {
+_DATATYPE_PATTERNS = {
     "string": r"(?s).*",
     "date": _DAY,
     "dateTime": rf"-?\d{{4,6}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T{_TIME}(Z|[+-]\d\d:\d\d)?",
@@ -40,13 +40,13 @@ _FORMS = {
     "boolean": r"true|false|1|0",
     "anyURI": r"\S{1,2000}",
 }
-_TYPES = {name: re.compile(form) for name, form in _FORMS.items()}
+_DATATYPES = {name: re.compile(form) for name, form in _DATATYPE_PATTERNS.items()}
 
 
 type Statement = tuple[ox.NamedNode, ox.NamedNode | ox.Literal]
 
 
-class Exists(Exception):
+class EntityExists(Exception):
     """An entity with this key exists, and the call must not add to it."""
 
 
@@ -58,22 +58,22 @@ class GraphEntity:
     statements: tuple[Statement, ...]
 
 
-def read(organization_id: UUID, given: dict[str, Any]) -> GraphEntity:
+def read_entity(organization_id: UUID, given: dict[str, Any]) -> GraphEntity:
     """Raises `BadTerm`, which says where."""
-    kind = _named(given.get("type"), "type")
-    node = _entity(organization_id, kind, given, "")
+    kind = _name_node(given.get("type"), "type")
+    node = _entity_node(organization_id, kind, given, "")
     said: list[Statement] = [(_TYPE, kind), *_labels(given)]
     if given.get("description"):
-        about = _tagged(given["description"], given.get("language"), "description")
+        about = _language_literal(given["description"], given.get("language"), "description")
         said.append((_COMMENT, about))
-    said += _properties(_object(given, "properties"))
-    said += _relations(organization_id, _object(given, "relations"))
+    said += _properties(_object_member(given, "properties"))
+    said += _relations(organization_id, _object_member(given, "relations"))
     if len(said) > MOST_STATEMENTS:
         raise BadTerm(f"An entity is created with at most {MOST_STATEMENTS} statements.")
     return GraphEntity(node.value, tuple(dict.fromkeys(said)))
 
 
-def creation(graph: str, entity: GraphEntity, *, call: str, merge: bool) -> str:
+def creation_update(graph: str, entity: GraphEntity, *, call: str, merge: bool) -> str:
     """The update: a new entity gets all statements; an existing one is only added to."""
     place, node = ox.NamedNode(graph), ox.NamedNode(entity.iri)
     marked = f"{node} {CREATED_BY} {ox.Literal(call)} ."
@@ -84,21 +84,21 @@ def creation(graph: str, entity: GraphEntity, *, call: str, merge: bool) -> str:
     return update if not merge else f"{update} ;\nINSERT DATA {{ GRAPH {place} {{ {said} }} }}"
 
 
-def whether_created(entity: GraphEntity, *, call: str) -> str:
+def creation_query(entity: GraphEntity, *, call: str) -> str:
     """The query whether this very call has created it."""
     return f"ASK {{ {ox.NamedNode(entity.iri)} {CREATED_BY} {ox.Literal(call)} }}"
 
 
-def _entity(
+def _entity_node(
     organization_id: UUID, kind: ox.NamedNode, given: dict[str, Any], place: str
 ) -> ox.NamedNode:
     iri, key = given.get("iri"), given.get("key")
     if iri is not None:
-        return _iri(iri, f"{place}iri")
+        return _iri_node(iri, f"{place}iri")
     key = given.get("name") if key is None else key
     if not isinstance(key, str) or not key.strip() or len(key) > LONGEST_KEY:
         raise BadTerm(f"{place}key must be a text of 1 to {LONGEST_KEY} characters.")
-    parts = (quote(_text(part, f"{place}key"), safe="") for part in (kind.value, key.strip()))
+    parts = (quote(_check_text(part, f"{place}key"), safe="") for part in (kind.value, key.strip()))
     return ox.NamedNode(f"urn:toolcrib:{organization_id}:entity:{':'.join(parts)}")
 
 
@@ -106,14 +106,14 @@ def _labels(given: dict[str, Any]) -> Iterator[tuple[ox.NamedNode, ox.Literal]]:
     name, language = given.get("name"), given.get("language")
     if not isinstance(name, str) or not name.strip():
         raise BadTerm("name must be a text.")
-    yield _LABEL, _tagged(name.strip(), language, "name")
-    labels = _object(given, "labels")
+    yield _LABEL, _language_literal(name.strip(), language, "name")
+    labels = _object_member(given, "labels")
     for tag, texts in labels.items():
         place = f"labels.{ascii(tag[:40])[1:-1]}"
         for text in texts if isinstance(texts, list) else [texts]:
             if not isinstance(text, str):
                 raise BadTerm(f"{place} must be a text or a list of texts.")
-            yield _LABEL, _tagged(text, tag, place)
+            yield _LABEL, _language_literal(text, tag, place)
 
 
 def _properties(given: dict[str, Any]) -> Iterator[tuple[ox.NamedNode, ox.Literal]]:
@@ -129,17 +129,20 @@ def _relations(
     for name, targets in given.items():
         predicate = _predicate(name, "relations")
         for number, target in enumerate(targets if isinstance(targets, list) else [targets]):
-            yield predicate, _target(organization_id, target, f"relations.{name[:60]}.{number}.")
+            yield (
+                predicate,
+                _relation_target(organization_id, target, f"relations.{name[:60]}.{number}."),
+            )
 
 
-def _target(organization_id: UUID, given: Any, place: str) -> ox.NamedNode:
+def _relation_target(organization_id: UUID, given: Any, place: str) -> ox.NamedNode:
     """An IRI, or an entity by its type and key, which need not exist yet."""
     if isinstance(given, str):
-        return _iri(given, place.rstrip("."))
+        return _iri_node(given, place.rstrip("."))
     if not isinstance(given, dict) or not set(given) <= {"iri", "type", "key", "name"}:
         raise BadTerm(f"{place.rstrip('.')} must be an IRI, or an object with type and key.")
-    kind = _TYPE if "iri" in given else _named(given.get("type"), f"{place}type")
-    return _entity(organization_id, kind, given, place)
+    kind = _TYPE if "iri" in given else _name_node(given.get("type"), f"{place}type")
+    return _entity_node(organization_id, kind, given, place)
 
 
 def _literal(given: Any, place: str) -> ox.Literal:
@@ -148,7 +151,7 @@ def _literal(given: Any, place: str) -> ox.Literal:
             return ox.Literal(str(given), datatype=ox.NamedNode(f"{_XSD}integer"))
         return ox.Literal(given)
     if isinstance(given, str):
-        return ox.Literal(_text(given, place))
+        return ox.Literal(_check_text(given, place))
     if not isinstance(given, dict) or not {"value"} <= set(given) <= {
         "value", "language", "datatype",
     }:  # fmt: skip
@@ -157,24 +160,24 @@ def _literal(given: Any, place: str) -> ox.Literal:
     if tag is not None and kind is not None:
         raise BadTerm(f"{place} has a language or a datatype, not both.")
     if kind is None:
-        return _tagged(value, tag, place)
+        return _language_literal(value, tag, place)
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
-    return _typed(_text(value, place), kind, place)
+    return _typed_literal(_check_text(value, place), kind, place)
 
 
-def _typed(value: str, kind: Any, place: str) -> ox.Literal:
+def _typed_literal(value: str, kind: Any, place: str) -> ox.Literal:
     name = str(kind).removeprefix(_XSD).removeprefix("xsd:") if isinstance(kind, str) else ""
-    form = _TYPES.get(name)
+    form = _DATATYPES.get(name)
     if form is None:
-        return ox.Literal(value, datatype=_iri(kind, f"{place}.datatype"))
+        return ox.Literal(value, datatype=_iri_node(kind, f"{place}.datatype"))
     if not form.fullmatch(value):
         raise BadTerm(f"{place} is no {name}: {value[:60]!r}.")
     return ox.Literal(value, datatype=ox.NamedNode(f"{_XSD}{name}"))
 
 
-def _tagged(value: Any, tag: Any, place: str) -> ox.Literal:
-    text = _text(value, place)
+def _language_literal(value: Any, tag: Any, place: str) -> ox.Literal:
+    text = _check_text(value, place)
     if tag is None:
         return ox.Literal(text)
     try:
@@ -185,30 +188,30 @@ def _tagged(value: Any, tag: Any, place: str) -> ox.Literal:
 
 def _predicate(given: Any, place: str) -> ox.NamedNode:
     """Only we state who created an entity."""
-    predicate = _named(given, place)
+    predicate = _name_node(given, place)
     if predicate == CREATED_BY:
         raise BadTerm(f"{place} may not hold createdBy, which names the call that created it.")
     return predicate
 
 
-def _named(given: Any, place: str) -> ox.NamedNode:
+def _name_node(given: Any, place: str) -> ox.NamedNode:
     """An IRI, or a plain name, which is one of our own vocabulary."""
     if isinstance(given, str) and _NAME.fullmatch(given):
         return ox.NamedNode(f"{VOCABULARY}{quote(given, safe='')}")
-    return _iri(given, place)
+    return _iri_node(given, place)
 
 
-def _iri(given: Any, place: str) -> ox.NamedNode:
+def _iri_node(given: Any, place: str) -> ox.NamedNode:
     text = given[1:-1] if isinstance(given, str) and given[:1] + given[-1:] == "<>" else given
     if not isinstance(text, str) or len(text) > LONGEST_IRI or ":" not in text:
         raise BadTerm(f"{place} must be a name, or an IRI such as http://example.org/thing.")
     try:
-        return ox.NamedNode(_text(text, place))
+        return ox.NamedNode(_check_text(text, place))
     except ValueError:
         raise BadTerm(f"{place} is no IRI: {text[:100]!r}.") from None
 
 
-def _text(given: Any, place: str) -> str:
+def _check_text(given: Any, place: str) -> str:
     if not isinstance(given, str):
         raise BadTerm(f"{place} must be a text.")
     if len(given) > LONGEST_TEXT:
@@ -220,7 +223,7 @@ def _text(given: Any, place: str) -> str:
     return given
 
 
-def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
+def _object_member(given: dict[str, Any], name: str) -> dict[str, Any]:
     value = given.get(name)
     if value is None:
         return {}

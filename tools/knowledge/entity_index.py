@@ -1,6 +1,6 @@
-"""The search index of a graph's entities, kept in step with the graph store.
+"""The search index of a graph's entities, which follows the graph store.
 
-Every write to a graph is made within `in_step`. A row records that a write has begun before the
+Every write to a graph is made within `index_write`. A row records that a write has begun before the
 store gets it, and is deleted when the entities have been read again: an interrupted write is known,
 and a search reports the index as stale. Entries are always made of what the store returns, never of
 what was sent.
@@ -63,12 +63,12 @@ TOUCH_S, REBUILD_S = 10.0, 4 * 3600.0
 ABANDONED = timedelta(minutes=15)
 _BATCH = 250
 _MOST_BYTES = 64 * 1024 * 1024
-_MOST_OF_ONE = 500  # statements, of an entity whose batch is too large
+_MOST_OF_ENTITY = 500  # statements, of an entity whose batch is too large
 _IN_MEMORY = 8 * 1024 * 1024
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _SUBJECTS = "SELECT DISTINCT ?s WHERE { ?s ?p ?o FILTER(isIRI(?s)) }"
-_ANYTHING = "ASK { ?s ?p ?o }"
-_KEEP = """
+_ANY_STATEMENT = "ASK { ?s ?p ?o }"
+_UPSERT = """
 INSERT INTO tools_knowledgeentry (organization_id, collection, iri, shown, types, kinds, names,
     label_text, label_words, words, indexed_at)
 VALUES (%(organization)s, %(collection)s, %(iri)s, %(shown)s::jsonb, %(types)s::text[],
@@ -82,8 +82,8 @@ ON CONFLICT (organization_id, collection, iri) DO UPDATE SET shown = excluded.sh
     label_text = excluded.label_text, label_words = excluded.label_words,
     words = excluded.words, indexed_at = excluded.indexed_at
 """
-_BREAK = "\n"
-Failures = (
+_TEXT_SEPARATOR = "\n"
+INDEX_FAILURES = (
     sparql_endpoint.EndpointFailure,
     TimeUp,
     RequestStopped,
@@ -115,19 +115,19 @@ class EntityIndexEntry:
 
     @property
     def names(self) -> list[str]:
-        return sorted({name_of(text) for text, _ in self.labels})
+        return sorted({normalized_name(text) for text, _ in self.labels})
 
     @property
     def kinds(self) -> list[str]:
         """Each type by its IRI and by its local name."""
-        return sorted({*self.types, *(name_of(local_name(one)) for one in self.types)})
+        return sorted({*self.types, *(normalized_name(local_name(one)) for one in self.types)})
 
     def add(self, predicate: str, thing: ox.NamedNode | ox.Literal) -> None:
         if isinstance(thing, ox.NamedNode):
-            if predicate == TYPE and fits(thing.value) and len(self.types) < _MOST_TYPES:
+            if predicate == TYPE and is_indexable(thing.value) and len(self.types) < _MOST_TYPES:
                 self.types.append(thing.value)
             return
-        text = plain(thing.value)[: self.room]
+        text = remove_controls(thing.value)[: self.room]
         self.room -= len(text)
         if not text:
             return
@@ -139,7 +139,7 @@ class EntityIndexEntry:
             self.others.append(text)
 
 
-def entries(n_triples: bytes) -> list[EntityIndexEntry]:
+def parse_entries(n_triples: bytes) -> list[EntityIndexEntry]:
     """One for each IRI that is a subject. Raises `SyntaxError`, `ValueError`."""
     found: dict[str, EntityIndexEntry] = {}
     for one in ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES):
@@ -151,12 +151,12 @@ def entries(n_triples: bytes) -> list[EntityIndexEntry]:
     return list(found.values())
 
 
-def subjects(iris: Iterable[str]) -> list[str]:
+def valid_subjects(iris: Iterable[str]) -> list[str]:
     """Valid subjects, each once; others are no IRIs, or too long for an index."""
-    return sorted({iri for iri in iris if fits(iri)})
+    return sorted({iri for iri in iris if is_indexable(iri)})
 
 
-def fits(iri: str) -> bool:
+def is_indexable(iri: str) -> bool:
     try:
         ox.NamedNode(iri)
         return len(iri.encode()) <= LONGEST_IRI and not _CONTROL.search(iri)
@@ -164,23 +164,23 @@ def fits(iri: str) -> bool:
         return False
 
 
-def plain(text: str) -> str:
+def remove_controls(text: str) -> str:
     return _CONTROL.sub(" ", text)
 
 
-def fold(text: str) -> str:
+def fold_text(text: str) -> str:
     """Without differences of case, accents and forms of one letter."""
-    apart = unicodedata.normalize("NFKD", plain(text)).casefold()
+    apart = unicodedata.normalize("NFKD", remove_controls(text)).casefold()
     return unicodedata.normalize("NFC", _ACCENTS.sub("", apart))
 
 
-def name_of(text: str) -> str:
+def normalized_name(text: str) -> str:
     """A text in the form in which whole names are compared."""
-    return " ".join(fold(text[: 4 * LONGEST_NAME]).split())[:LONGEST_NAME]
+    return " ".join(fold_text(text[: 4 * LONGEST_NAME]).split())[:LONGEST_NAME]
 
 
 def local_name(iri: str) -> str:
-    return plain(unquote(re.split(r"[/#:]", iri.rstrip("/#:"))[-1])) or iri
+    return remove_controls(unquote(re.split(r"[/#:]", iri.rstrip("/#:"))[-1])) or iri
 
 
 def local_words(iri: str) -> str:
@@ -189,7 +189,7 @@ def local_words(iri: str) -> str:
 
 
 @contextmanager
-def in_step(
+def index_write(
     organization_id: UUID, iris: Iterable[str], collection: str | None = None
 ) -> Iterator[None]:
     """Wraps a write to a graph: afterwards the statements about these subjects can be found.
@@ -198,11 +198,11 @@ def in_step(
     the store meanwhile raises nothing; the row that stays marks the entries as stale.
     """
     scope = GraphScope.of(organization_id, collection)
-    pending = _begin(scope)
+    pending = _begin_write(scope)
     try:
         yield
     finally:
-        _end(scope, pending, subjects(iris))
+        _end_write(scope, pending, valid_subjects(iris))
 
 
 @contextmanager
@@ -215,32 +215,41 @@ def entity_lock(organization_id: UUID, iri: str, collection: str | None = None) 
         yield
 
 
-def touched(organization_id: UUID, iris: Iterable[str], collection: str | None = None) -> None:
-    """Updates the entries after a write that was not made within `in_step`."""
-    with in_step(organization_id, iris, collection):
+def index_subjects(
+    organization_id: UUID, iris: Iterable[str], collection: str | None = None
+) -> None:
+    """Updates the entries after a write that was not made within `index_write`."""
+    with index_write(organization_id, iris, collection):
         pass
 
 
-def rebuild(
+def rebuild_index(
     scope: GraphScope, tell: Callable[[int], object], stop: threading.Event | None = None
 ) -> int:
     """Read the whole graph again, while others search and write; returns how many entities it has.
 
-    `tell` is called with the number of subjects read so far. Raises what `Failures` names.
+    `tell` is called with the number of subjects read so far. Raises what `INDEX_FAILURES` names.
     """
     bounds = RequestBounds(stop or threading.Event(), time.monotonic() + REBUILD_S)
-    began = _now()
+    began = _database_time()
     with SpooledTemporaryFile(_IN_MEMORY) as listed:
-        _list(scope, listed, bounds)
+        _spool_subjects(scope, listed, bounds)
         read = kept = 0
-        for some in batched(_listed(listed), _BATCH, strict=False):
-            kept += _refresh(scope, list(some), bounds)
+        for some in batched(_spooled_subjects(listed), _BATCH, strict=False):
+            kept += _refresh_rows(scope, list(some), bounds)
             tell(read := read + len(some))
-    _finish(scope, began)
+    _finish_rebuild(scope, began)
     return kept
 
 
-def _begin(scope: GraphScope) -> KnowledgePending:
+def graph_of(scope: GraphScope) -> sparql_endpoint.EndpointGraph:
+    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
+    return sparql_endpoint.EndpointGraph(
+        place, rdf_terms.graph_iri(scope.organization_id, scope.collection)
+    )
+
+
+def _begin_write(scope: GraphScope) -> KnowledgePending:
     if not KnowledgeIndex.objects.within(scope).exists():
         fields = {"organization_id": scope.organization_id, "collection": scope.collection}
         KnowledgeIndex.objects.get_or_create(**fields, defaults={"complete": _is_empty(scope)})
@@ -254,48 +263,48 @@ def _is_empty(scope: GraphScope) -> bool:
     try:
         return not sparql_endpoint.ask(
             graph_of(scope),
-            _ANYTHING,
-            _soon(),
+            _ANY_STATEMENT,
+            _touch_bounds(),
             most_bytes=10_000,
         )
     except (sparql_endpoint.EndpointFailure, TimeUp):
         return False
 
 
-def _end(scope: GraphScope, pending: KnowledgePending, iris: list[str]) -> None:
+def _end_write(scope: GraphScope, pending: KnowledgePending, iris: list[str]) -> None:
     try:
         for some in batched(iris, _BATCH, strict=False):
-            _refresh(scope, list(some), _soon())
+            _refresh_rows(scope, list(some), _touch_bounds())
         KnowledgeIndex.objects.within(scope).update(indexed_at=Now())
         pending.delete()
-    except Failures as error:
+    except INDEX_FAILURES as error:
         log.error("entities of %s are not indexed: %s", graph_of(scope).iri, error)
 
 
-def _soon() -> RequestBounds:
+def _touch_bounds() -> RequestBounds:
     return RequestBounds(threading.Event(), time.monotonic() + TOUCH_S)
 
 
 @transaction.atomic
-def _refresh(scope: GraphScope, iris: list[str], bounds: RequestBounds) -> int:
+def _refresh_rows(scope: GraphScope, iris: list[str], bounds: RequestBounds) -> int:
     """Rebuild the rows of these entities, and delete those without statements."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [graph_of(scope).iri])
-        found = _read(scope, iris, bounds)
+        found = _read_entries(scope, iris, bounds)
         gone = set(iris) - {entry.iri for entry in found}
         KnowledgeEntry.objects.within(scope).filter(iri__in=gone).delete()
-        cursor.executemany(_KEEP, [_row(scope, entry) for entry in found])
+        cursor.executemany(_UPSERT, [_row(scope, entry) for entry in found])
     return len(found)
 
 
-def _read(
+def _read_entries(
     scope: GraphScope, iris: list[str], bounds: RequestBounds, limit: int = 0
 ) -> list[EntityIndexEntry]:
     """The store's current statements about them; a very long batch in parts."""
     try:
         said = sparql_endpoint.construct(
             graph_of(scope),
-            _question(iris, limit),
+            _statements_query(iris, limit),
             bounds,
             most_bytes=_MOST_BYTES,
         )
@@ -304,16 +313,16 @@ def _read(
             raise
         half = len(iris) // 2
         parts = (iris[:half], iris[half:]) if half else ()
-        found = [entry for part in parts for entry in _read(scope, part, bounds)]
-        return found or _read(scope, iris, bounds, _MOST_OF_ONE)
-    return entries(said)
+        found = [entry for part in parts for entry in _read_entries(scope, part, bounds)]
+        return found or _read_entries(scope, iris, bounds, _MOST_OF_ENTITY)
+    return parse_entries(said)
 
 
-def _question(iris: list[str], limit: int) -> str:
+def _statements_query(iris: list[str], limit: int) -> str:
     """Each as a pattern of its own, which endpoints look up without a join."""
-    named = rdf_terms.nodes(iris)
+    named = rdf_terms.sparql_nodes(iris)
     parts = " UNION ".join(f"{{ {one} ?p ?o BIND({one} AS ?s) }}" for one in named)
-    wanted = f"FILTER(isLiteral(?o) || ?p = {rdf_terms.nodes([TYPE])[0]})"
+    wanted = f"FILTER(isLiteral(?o) || ?p = {rdf_terms.sparql_nodes([TYPE])[0]})"
     cut = f" LIMIT {limit}" if limit else ""
     return f"CONSTRUCT {{ ?s ?p ?o }} WHERE {{ {parts} {wanted} }}{cut}"
 
@@ -327,33 +336,33 @@ def _row(scope: GraphScope, entry: EntityIndexEntry) -> dict[str, Any]:
         "types": entry.types,
         "kinds": entry.kinds,
         "names": entry.names,
-        "labels": _joined(text for text, _ in entry.labels),
-        "descriptions": _joined(text for text, _ in entry.descriptions),
-        "others": _joined(entry.others),
-        "local": fold(local_words(entry.iri)),
+        "labels": _fold_all(text for text, _ in entry.labels),
+        "descriptions": _fold_all(text for text, _ in entry.descriptions),
+        "others": _fold_all(entry.others),
+        "local": fold_text(local_words(entry.iri)),
     }
 
 
-def _joined(texts: Iterable[str]) -> str:
-    return _BREAK.join(fold(text) for text in texts)
+def _fold_all(texts: Iterable[str]) -> str:
+    return _TEXT_SEPARATOR.join(fold_text(text) for text in texts)
 
 
-def _list(scope: GraphScope, file: IO[bytes], bounds: RequestBounds) -> None:
+def _spool_subjects(scope: GraphScope, file: IO[bytes], bounds: RequestBounds) -> None:
     """All subjects, spooled as they arrive, so that the store does not wait for the rows."""
-    for line in sparql_endpoint.lines(graph_of(scope), _SUBJECTS, bounds):
+    for line in sparql_endpoint.stream_rows(graph_of(scope), _SUBJECTS, bounds):
         file.write(line + b"\n")
     file.seek(0)
 
 
-def _listed(file: IO[bytes]) -> Iterator[str]:
+def _spooled_subjects(file: IO[bytes]) -> Iterator[str]:
     for line in file:
         iri = line.strip().decode("utf-8", "replace").removeprefix("<").removesuffix(">")
-        if fits(iri):
+        if is_indexable(iri):
             yield iri
 
 
 @transaction.atomic
-def _finish(scope: GraphScope, began: datetime) -> None:
+def _finish_rebuild(scope: GraphScope, began: datetime) -> None:
     """Deletes entries older than `began`; those written meanwhile are newer."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [graph_of(scope).iri])
@@ -367,15 +376,8 @@ def _finish(scope: GraphScope, began: datetime) -> None:
     )
 
 
-def _now() -> datetime:
+def _database_time() -> datetime:
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
         return now
-
-
-def graph_of(scope: GraphScope) -> sparql_endpoint.EndpointGraph:
-    place = sparql_endpoint.SparqlEndpoint(settings.SPARQL_URL, settings.SPARQL_UPDATE_URL)
-    return sparql_endpoint.EndpointGraph(
-        place, rdf_terms.graph_of(scope.organization_id, scope.collection)
-    )

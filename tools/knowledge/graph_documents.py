@@ -49,7 +49,7 @@ class BadGraphDocument(ValueError):
 
 _MOST_QUOTED = 1_000
 # RDF-star is not part of SPARQL 1.1, which endpoints implement.
-_NESTED = GraphDocumentFlaw("A statement may not be about another statement.")
+_NESTED_STATEMENT = GraphDocumentFlaw("A statement may not be about another statement.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,21 @@ class Insertion:
     subjects: frozenset[str]
 
 
-def insertion(graph: str, data: bytes, syntax: Syntax) -> Insertion:
+def document_insertion(graph: str, data: bytes, syntax: Syntax) -> Insertion:
     """The update, how many statements it adds, and which IRIs they are about.
 
     Raises `BadGraphDocument`. A graph that the document itself names is refused.
     """
-    found = _read(data, syntax)
+    found = _read_document(data, syntax)
     statements = " . ".join(f"{one.subject} {one.predicate} {one.object}" for one in found)
     text = f"INSERT DATA {{ GRAPH {ox.NamedNode(graph)} {{ {statements} }} }}"
     about = {one.subject.value for one in found if isinstance(one.subject, ox.NamedNode)}
     return Insertion(text, len(found), frozenset(about))
 
 
-def contents(data: bytes, syntax: Syntax) -> Contents:
+def document_contents(data: bytes, syntax: Syntax) -> Contents:
     """Raises `BadGraphDocument`, as `insertion` does."""
-    found = _read(data, syntax)
+    found = _read_document(data, syntax)
     about = dict.fromkeys(one.subject for one in found)
     named = [node.value for node in about if isinstance(node, ox.NamedNode)]
     kinds = Counter(
@@ -96,48 +96,49 @@ def contents(data: bytes, syntax: Syntax) -> Contents:
     return Contents(len(found), named, kinds.most_common(), len(about) - len(named))
 
 
-def write(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
+def write_document(n_triples: IO[bytes], syntax: Syntax, into: IO[bytes]) -> None:
     """An endpoint's statements as a document, streamed. Raises `BadGraphDocument`."""
     try:
         read = ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES)
         found = (ox.Triple(one.subject, one.predicate, one.object) for one in read)
         ox.serialize(found, output=into, format=_FORMATS[syntax], prefixes=_PREFIXES)
     except (SyntaxError, ValueError, OSError) as flaw:
-        raise _no_graph(flaw) from None
+        raise _unreadable_graph(flaw) from None
 
 
-def statements(n_triples: bytes, limit: int) -> tuple[list[dict[str, str]], bool]:
+def first_statements(n_triples: bytes, limit: int) -> tuple[list[dict[str, str]], bool]:
     """The first statements of an endpoint's response, and whether there are more. Raises
     `BadGraphDocument`."""
     found = sorted(
-        (str(one.subject), str(one.predicate), str(one.object)) for one in _parsed(n_triples)
+        (str(one.subject), str(one.predicate), str(one.object))
+        for one in _parse_n_triples(n_triples)
     )
     names = ("subject", "predicate", "object")
     return [dict(zip(names, one, strict=True)) for one in found[:limit]], len(found) > limit
 
 
-def _parsed(n_triples: bytes) -> Iterable[Any]:
+def _parse_n_triples(n_triples: bytes) -> Iterable[Any]:
     try:
         return list(ox.parse(n_triples, format=ox.RdfFormat.N_TRIPLES))
     except (SyntaxError, ValueError, OSError) as flaw:
-        raise _no_graph(flaw) from None
+        raise _unreadable_graph(flaw) from None
 
 
-def _no_graph(flaw: Exception) -> BadGraphDocument:
+def _unreadable_graph(flaw: Exception) -> BadGraphDocument:
     return BadGraphDocument(f"The knowledge store's answer is no graph: {str(flaw)[:200]}")
 
 
-def _read(data: bytes, syntax: Syntax) -> list[Any]:
+def _read_document(data: bytes, syntax: Syntax) -> list[Any]:
     if len(data) > MOST_BYTES:
         raise BadGraphDocument(f"The document is longer than {MOST_BYTES} bytes.")
     _check_depth(data, syntax)
     found: list[Any] = []
     flaws: list[GraphDocumentFlaw] = []
-    for one in _statements(data, syntax):
+    for one in _parse_statements(data, syntax):
         if isinstance(one, GraphDocumentFlaw):
             flaws.append(one)
         elif isinstance(one.object, ox.Triple):
-            flaws.append(_NESTED)
+            flaws.append(_NESTED_STATEMENT)
         else:
             found.append(one)
         if len(found) > MOST_TRIPLES:
@@ -158,7 +159,7 @@ def _check_depth(data: bytes, syntax: Syntax) -> None:
     may also occur in a text, but never so often in a genuine one."""
     if syntax is Syntax.TURTLE:
         if data.count(b"<<") > _MOST_QUOTED:
-            raise BadGraphDocument(_NESTED.message, [_NESTED])
+            raise BadGraphDocument(_NESTED_STATEMENT.message, [_NESTED_STATEMENT])
         return
     try:
         strict_json.parse(data)
@@ -166,7 +167,7 @@ def _check_depth(data: bytes, syntax: Syntax) -> None:
         raise BadGraphDocument(f"The document cannot be read: {flaw}.") from None
 
 
-def _statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
+def _parse_statements(data: bytes, syntax: Syntax) -> Iterator[Any]:
     """Each statement; a `GraphDocumentFlaw` for each that cannot be read, after which the parser
     continues.
     """

@@ -15,8 +15,8 @@ MOST_OPERATIONS = 200  # as have 2,000 of +
 _CLAUSES = re.compile("FILTER|UNION|MINUS|OPTIONAL|VALUES|EXISTS|SELECT")
 _OPERATORS = frozenset({"!", "+", "-", "*", "/", "|", "^", "&&", "||"})
 _TERMS = frozenset({"iri", "long", "short", "variable", "blank", "prefixed", "number"})
-_TRUTHS = ("TRUE", "FALSE")
-_STARTS = frozenset({"[", "(", "+", "-"})
+_BOOLEANS = ("TRUE", "FALSE")
+_TRIPLE_STARTS = frozenset({"[", "(", "+", "-"})
 _BEFORE_A_START = frozenset({"{", "}", ".", ")"})
 _BEFORE_A_PATH = frozenset({"/", "|", "^", "!", "=", "<", ">", "&&", "||", "!=", "<=", ">="})
 _PATTERN, _DATA, _NODE, _LIST, _EXPRESSION = "{", "data", "[", "list", "("
@@ -24,11 +24,14 @@ _PATTERN, _DATA, _NODE, _LIST, _EXPRESSION = "{", "data", "[", "list", "("
 type Word = tuple[str, str]
 
 
-def flaw(words: Sequence[Word]) -> str:
+def exceeded_limit(words: Sequence[Word]) -> str:
     """The exceeded limit of a query whose brackets match, if any: the end of a sentence."""
-    if any(before[0] == "mark" and _nests(before[1], word[1]) for before, word in pairwise(words)):
+    if any(
+        before[0] == "mark" and _is_nested_statement(before[1], word[1])
+        for before, word in pairwise(words)
+    ):
         return "may not be about statements about statements"
-    asked = _Effort([word for word in words if word[0] != "space"])
+    asked = _ComplexityCounter([word for word in words if word[0] != "space"])
     for count, most, what in (
         (asked.patterns, MOST_PATTERNS, "patterns, steps of paths and blocks of VALUES"),
         (asked.clauses, MOST_CLAUSES, "clauses such as FILTER, UNION, OPTIONAL and BIND"),
@@ -39,12 +42,12 @@ def flaw(words: Sequence[Word]) -> str:
     return ""
 
 
-def _nests(mark: str, behind: str) -> bool:
+def _is_nested_statement(mark: str, behind: str) -> bool:
     """`<<` and `{|`, which are not SPARQL 1.1; also where `<<?s?p?o>>` looks like an IRI."""
     return (mark == "<" and behind.startswith("<")) or (mark, behind) == ("{", "|")
 
 
-class _Effort:
+class _ComplexityCounter:
     """`patterns` counts what is joined: triples, steps of paths, blocks of VALUES."""
 
     def __init__(self, written: Sequence[Word]) -> None:
@@ -77,7 +80,7 @@ class _Effort:
 
     def _joined(self, before: Word, word: Word) -> Iterator[int]:
         """Counts the triples that begin here; a list in a pattern has two for each of its items."""
-        text, starts = word[1], _is_term(word) or word[1] in _STARTS
+        text, starts = word[1], _is_term(word) or word[1] in _TRIPLE_STARTS
         yield text in {"/", "["}
         if self._place in {_PATTERN, _NODE}:
             yield text in {",", ";"}
@@ -113,4 +116,6 @@ class _Effort:
 def _is_term(word: Word) -> bool:
     """Some endpoints read `truea` as two words."""
     kind, text = word
-    return kind in _TERMS or (kind == "word" and (text == "a" or text.upper().startswith(_TRUTHS)))
+    return kind in _TERMS or (
+        kind == "word" and (text == "a" or text.upper().startswith(_BOOLEANS))
+    )

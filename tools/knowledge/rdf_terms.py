@@ -16,41 +16,41 @@ class BadTerm(ValueError):
     """A given item is no statement; the message says which and why."""
 
 
-def graph_of(organization_id: UUID, collection: str | None) -> str:
+def graph_iri(organization_id: UUID, collection: str | None) -> str:
     """The IRI of one organization's named graph for one collection."""
     return f"urn:toolcrib:{organization_id}:{collection or _DEFAULT_COLLECTION}"
 
 
-def literal(text: str) -> str:
+def sparql_literal(text: str) -> str:
     """A plain literal as SPARQL writes it."""
     return str(ox.Literal(text))
 
 
-def nodes(iris: Iterable[str]) -> list[str]:
+def sparql_nodes(iris: Iterable[str]) -> list[str]:
     """IRIs as SPARQL writes them. Raises `ValueError` for one that is none."""
     return [str(ox.NamedNode(iri)) for iri in iris]
 
 
-def term(value: Any) -> str:
+def sparql_term(value: Any) -> str:
     """A value as SPARQL writes it: a text in angle brackets is an IRI, every other value a literal.
     Raises `ValueError`, `TypeError` for what is no term."""
     return str(_object(value))
 
 
-def insertion(graph: str, triples: Any) -> str:
+def triples_insertion(graph: str, triples: Any) -> str:
     """The update that adds statements to one graph. Raises `BadTerm`."""
     if not isinstance(triples, list) or not 0 < len(triples) <= MOST_TRIPLES:
         raise BadTerm(f"triples must be a list of 1 to {MOST_TRIPLES} statements.")
-    statements = " . ".join(_written(_triple(at, one)) for at, one in enumerate(triples))
+    statements = " . ".join(_join_terms(_triple(at, one)) for at, one in enumerate(triples))
     return f"INSERT DATA {{ GRAPH {ox.NamedNode(graph)} {{ {statements} }} }}"
 
 
-def subject_of(triple: dict[str, Any]) -> str:
+def subject_iri(triple: dict[str, Any]) -> str:
     """The subject's IRI of a statement that `insertion` has accepted."""
-    return _bare(str(triple["subject"]))
+    return _remove_brackets(str(triple["subject"]))
 
 
-def _written(parts: Iterable[Any]) -> str:
+def _join_terms(parts: Iterable[Any]) -> str:
     return " ".join(str(part) for part in parts)
 
 
@@ -66,7 +66,7 @@ def _triple(at: int, given: Any) -> tuple[Any, Any, Any]:
 def _node(given: Any) -> ox.NamedNode:
     if not isinstance(given, str):
         raise TypeError("an IRI is a text")
-    return ox.NamedNode(_bare(given))
+    return ox.NamedNode(_remove_brackets(given))
 
 
 def _object(given: Any) -> ox.NamedNode | ox.Literal:
@@ -97,7 +97,7 @@ def _literal(value: str, **more: Any) -> ox.Literal:
     return ox.Literal(value, **more)
 
 
-def _bare(iri: str) -> str:
+def _remove_brackets(iri: str) -> str:
     return iri[1:-1] if _is_bracketed(iri) else iri
 
 

@@ -20,15 +20,15 @@ from tools.httpclient.upstream_pool import (
 )
 
 log = logging.getLogger(__name__)
-_QUERY, _UPDATE = "application/sparql-query", "application/sparql-update"
-_RESULTS = "application/sparql-results+json"
-_STATEMENTS = "application/n-triples"
-_LINES = "text/tab-separated-values"
+_QUERY_TYPE, _UPDATE_TYPE = "application/sparql-query", "application/sparql-update"
+_RESULTS_TYPE = "application/sparql-results+json"
+_N_TRIPLES = "application/n-triples"
+_TAB_SEPARATED = "text/tab-separated-values"
 _LONGEST_LINE = 100_000
 _LONGEST_COMPLAINT = 2_000
-_SHOWN = 300
-_KINDS = frozenset({"uri", "literal", "bnode", "typed-literal"})
-_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_LONGEST_EXCERPT = 300
+_TERM_TYPES = frozenset({"uri", "literal", "bnode", "typed-literal"})
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -74,13 +74,15 @@ def select(
     limit: int, most_bytes: int,
 ) -> QueryRows:  # fmt: skip
     """Raises `EndpointFailure`, and what ends a run."""
-    document = _asked(graph, text, bounds, most_bytes)
+    document = _query_results(graph, text, bounds, most_bytes)
     results, head = _member(document, "results"), _member(document, "head")
     bindings, names = results.get("bindings"), head.get("vars")
     if not isinstance(bindings, list) or not isinstance(names, list):
         raise _unreadable("results without rows")
     rows = [_row(one) for one in bindings[:limit]]
-    return QueryRows([_plain(str(name)) for name in names[:1000]], rows, len(bindings) > limit)
+    return QueryRows(
+        [_remove_controls(str(name)) for name in names[:1000]], rows, len(bindings) > limit
+    )
 
 
 def ask(
@@ -88,7 +90,7 @@ def ask(
     most_bytes: int,
 ) -> bool:  # fmt: skip
     """Raises `EndpointFailure`, and what ends a run."""
-    answer = _asked(graph, text, bounds, most_bytes).get("boolean")
+    answer = _query_results(graph, text, bounds, most_bytes).get("boolean")
     if not isinstance(answer, bool):
         raise _unreadable("an answer that is neither true nor false")
     return answer
@@ -99,35 +101,35 @@ def construct(
     most_bytes: int,
 ) -> bytes:  # fmt: skip
     """Statements, as N-Triples. Raises `EndpointFailure`, and what ends a run."""
-    return _fetched(graph, text, bounds, most_bytes, accept=_STATEMENTS)
+    return _fetch_body(graph, text, bounds, most_bytes, accept=_N_TRIPLES)
 
 
-def lines(graph: EndpointGraph, text: str, bounds: RequestBounds) -> Iterator[bytes]:
+def stream_rows(graph: EndpointGraph, text: str, bounds: RequestBounds) -> Iterator[bytes]:
     """The rows of a SELECT as tab-separated values, as they come, without the head.
 
     They are streamed, regardless of their number. Raises `EndpointFailure`, and what ends a run.
     """
-    return islice(_split(_streamed(graph, text, bounds, _LINES)), 1, None)
+    return islice(_split_lines(_stream_body(graph, text, bounds, _TAB_SEPARATED)), 1, None)
 
 
-def stated(graph: EndpointGraph, text: str, bounds: RequestBounds) -> Iterator[bytes]:
+def stream_statements(graph: EndpointGraph, text: str, bounds: RequestBounds) -> Iterator[bytes]:
     """The statements of `construct`, streamed in pieces. Raises as `lines` does."""
-    return _streamed(graph, text, bounds, _STATEMENTS)
+    return _stream_body(graph, text, bounds, _N_TRIPLES)
 
 
-def _streamed(
+def _stream_body(
     graph: EndpointGraph, text: str, bounds: RequestBounds, accept: str
 ) -> Iterator[bytes]:
     try:
-        with _posted(graph, text, bounds, accept=accept) as answer:
+        with _post_query(graph, text, bounds, accept=accept) as answer:
             yield from answer.pieces
     except Unreachable as error:
         raise _unreachable(error) from None
     except Broken as error:
-        raise _cut(error) from None
+        raise _cut_answer(error) from None
 
 
-def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -140,7 +142,7 @@ def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def update(endpoint: SparqlEndpoint, text: str, bounds: RequestBounds) -> None:
     """Raises `EndpointFailure`, and what ends a run."""
-    headers = {"Content-Type": _UPDATE}
+    headers = {"Content-Type": _UPDATE_TYPE}
     try:
         with _connection_pool().post(endpoint.update_url, headers, text.encode(), bounds) as answer:
             if answer.status not in {200, 202, 204}:
@@ -153,10 +155,10 @@ def update(endpoint: SparqlEndpoint, text: str, bounds: RequestBounds) -> None:
         raise EndpointFailure("LOST", "The knowledge store's answer was lost.", lost=True) from None
 
 
-def _asked(
+def _query_results(
     graph: EndpointGraph, text: str, bounds: RequestBounds, most_bytes: int
 ) -> dict[str, Any]:
-    body = _fetched(graph, text, bounds, most_bytes, accept=_RESULTS)
+    body = _fetch_body(graph, text, bounds, most_bytes, accept=_RESULTS_TYPE)
     try:
         document = strict_json.parse(body)
     except strict_json.BadJson as error:
@@ -166,45 +168,45 @@ def _asked(
     return document
 
 
-def _fetched(
+def _fetch_body(
     graph: EndpointGraph, text: str,
     bounds: RequestBounds, most_bytes: int, *,
     accept: str,
 ) -> bytes:  # fmt: skip
     try:
-        with _posted(graph, text, bounds, accept=accept) as answer:
-            return _whole(answer, most_bytes)
+        with _post_query(graph, text, bounds, accept=accept) as answer:
+            return _read_body(answer, most_bytes)
     except Unreachable as error:
         raise _unreachable(error) from None
     except Broken as error:
-        raise _cut(error) from None
+        raise _cut_answer(error) from None
 
 
 @contextmanager
-def _posted(
+def _post_query(
     graph: EndpointGraph, text: str, bounds: RequestBounds, *, accept: str
 ) -> Iterator[UpstreamResponse]:
     """The graph is the query's default graph, and no other can be named in it."""
-    url = with_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
-    headers = {"Content-Type": _QUERY, "Accept": accept}
+    url = add_query(graph.endpoint.query_url, {"default-graph-uri": graph.iri})
+    headers = {"Content-Type": _QUERY_TYPE, "Accept": accept}
     with _connection_pool().post(url, headers, text.encode(), bounds) as answer:
         if answer.status != 200:
             raise _refusal(answer)
         yield answer
 
 
-def _cut(error: Exception) -> EndpointFailure:
+def _cut_answer(error: Exception) -> EndpointFailure:
     log.error("the answer of the SPARQL endpoint was cut: %s", error)
     return EndpointFailure("KNOWLEDGE_CUT", "The answer did not come to its end. Try again.")
 
 
-def with_query(url: str, more: dict[str, str]) -> str:
+def add_query(url: str, more: dict[str, str]) -> str:
     parts = urlsplit(url)
     query = "&".join(part for part in (parts.query, urlencode(more)) if part)
     return urlunsplit(parts._replace(query=query))
 
 
-def _whole(answer: UpstreamResponse, most: int) -> bytes:
+def _read_body(answer: UpstreamResponse, most: int) -> bytes:
     body = answer.body(most + 1)
     if len(body) > most:
         message = "The answer is longer than the tool may return. Ask for less, with LIMIT."
@@ -215,11 +217,11 @@ def _whole(answer: UpstreamResponse, most: int) -> bytes:
 def _row(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise _unreadable("a row that is no object")
-    return {_plain(name): _term(term) for name, term in given.items()}
+    return {_remove_controls(name): _term(term) for name, term in given.items()}
 
 
 def _term(given: Any) -> dict[str, str]:
-    if not isinstance(given, dict) or given.get("type") not in _KINDS:
+    if not isinstance(given, dict) or given.get("type") not in _TERM_TYPES:
         raise _unreadable("a term of no known kind")
     read = {"type": given["type"], "value": _text(given.get("value"))}
     for ours, theirs in (("language", "xml:lang"), ("datatype", "datatype")):
@@ -231,10 +233,10 @@ def _term(given: Any) -> dict[str, str]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _unreadable("a value that is no text")
-    return _plain(value)
+    return _remove_controls(value)
 
 
-def _plain(text: str) -> str:
+def _remove_controls(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
@@ -246,7 +248,7 @@ def _member(document: dict[str, Any], name: str) -> dict[str, Any]:
 def _refusal(answer: UpstreamResponse) -> EndpointFailure:
     """Errors in a query are shown to its author; all others are for operators."""
     complaint = answer.body(_LONGEST_COMPLAINT).decode("utf-8", "replace")
-    said = _UNSHOWN.sub(" ", complaint)[:_SHOWN].strip()
+    said = _UNPRINTABLE.sub(" ", complaint)[:_LONGEST_EXCERPT].strip()
     if answer.status == 400:
         return EndpointFailure("QUERY_INVALID", f"The query cannot be run: {said}")
     log.error("the SPARQL endpoint answered %d: %s", answer.status, said)

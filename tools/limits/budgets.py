@@ -26,7 +26,7 @@ from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
 from tools.limits.periods import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
-from tools.models.agent import Kind
+from tools.models.agent import AllowanceKind
 from tools.policy.questions import EffectiveRequest, Gate, Question, Verdict, passed, refused
 
 THRESHOLDS = (80, 100)  # percent
@@ -179,7 +179,7 @@ def _give_back(execution_id: UUID, *, calls: int, cost: Decimal) -> list[tuple[i
 
 
 def _amount(allowance: CatalogAllowance, cost: Decimal) -> Decimal:
-    return ONE if allowance.kind == Kind.CALLS else cost
+    return ONE if allowance.kind == AllowanceKind.CALLS else cost
 
 
 def _has_room(
@@ -211,7 +211,7 @@ def _refusal(
     snapshot: Snapshot,
 ) -> QuotaExceeded:
     allowance, wait_s = shortage.allowance, shortage.resets_in_s
-    budget = allowance.kind == Kind.COST
+    budget = allowance.kind == AllowanceKind.COST
     cheaper = _cheaper(shortage, caller, tool, asked, snapshot) if budget else []
     what = "budget" if budget else "quota"
     of = f" for the tool {allowance.tool_name}" if allowance.tool_name else ""
@@ -260,7 +260,7 @@ def _fits(tool: CatalogTool, shortage: _Shortage) -> bool:
 
 def _number(kind: str, amount: Decimal) -> int | str:
     """Calls are counted; money is a decimal string."""
-    return int(amount) if kind == Kind.CALLS else f"{amount.normalize():f}"
+    return int(amount) if kind == AllowanceKind.CALLS else f"{amount.normalize():f}"
 
 
 def _alert(use_id: int, percent: int) -> None:

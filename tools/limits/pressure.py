@@ -44,7 +44,7 @@ class Sample:
     """The waiting and running calls when the queries began, `at` on the monotonic clock."""
 
     at: float = -math.inf
-    places: Mapping[UUID, queue.Place] = MappingProxyType({})
+    places: Mapping[UUID, queue.QueuePosition] = MappingProxyType({})
     agents: Mapping[UUID, queue.InFlight] = MappingProxyType({})
 
     @cached_property
@@ -67,7 +67,7 @@ class Sample:
 
 def look() -> Sample:
     at = time.monotonic()
-    places = {place.id: place for place in queue.places()}
+    places = {place.id: place for place in queue.queue_positions()}
     return Sample(at, places, queue.in_flight())
 
 
@@ -285,7 +285,7 @@ def _too_many(caller: Caller, most: int, used: int) -> Shed:
     )
 
 
-def _full(place: queue.Place, used: int) -> Shed:
+def _full(place: queue.QueuePosition, used: int) -> Shed:
     """`Retry-After`: after the waiting time of the first in the queue, most of those waiting now
     have begun."""
     wait_s = min(60, max(1, math.ceil(place.oldest_s or 1)))

@@ -1,5 +1,5 @@
-"""`GET /live/?of=…`: an ASGI application that serves page updates as server-sent events. An event
-reports that something changed, without content.
+"""`GET /live/?of=…`: an ASGI application that serves page updates as server-sent events, only to
+pages of the product. An event reports that something changed, without content.
 
 A stream costs a coroutine: no thread, and no connection to any store.
 """
@@ -7,25 +7,30 @@ A stream costs a coroutine: no thread, and no connection to any store.
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from urllib.parse import parse_qs
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
 from django.http.cookie import parse_cookie
+from django.http.request import split_domain_port, validate_host
 
-from tools.live.asgi import Receive, Scope, Send, head, headers_of, refuse, send_end, send_piece
-from tools.live.asking import NO_ANSWER, ReaderLookup
-from tools.live.origins import own
+from tools.live.live_streams import LiveStream, LiveStreams, StreamLimitReached, Topics
+from tools.live.readers import DATABASE_ERRORS, ReaderLookup
 from tools.live.relay import Relay
-from tools.live.streams import Full, LiveStream, LiveStreams, Topics
 
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 log = logging.getLogger(__name__)
 PATH = "/live/"
 GAP_S = 1.0  # between two events of a stream
 HEARTBEAT_S = 15.0
 _LONGEST = 1_000  # characters of the topics of a page
 _KEY_LENGTH = 64
-_BEGIN, _ALIVE = b": following\n\n", b": still here\n\n"
+_FIRST_COMMENT, _HEARTBEAT_COMMENT = b": following\n\n", b": still here\n\n"
+_SEND_TIMEOUT_S = 30.0  # for a client that reads nothing
 
 
 class Refusal(Exception):
@@ -56,7 +61,7 @@ class Live:
                 work = (self.relay.listen, self.relay.tell, self.relay.watch, self.door.open)
                 self._tasks = [asyncio.create_task(one()) for one in work]
                 for task in self._tasks:
-                    task.add_done_callback(_never_ends)
+                    task.add_done_callback(_exit_when_done)
             else:
                 for task in self._tasks:
                     task.cancel()
@@ -72,11 +77,11 @@ class Live:
             address = scope["client"][0] if scope.get("client") else ""
             with self.streams.place(key, topics, address) as stream:
                 await self._enter(stream)
-                await send(head(200, headers.get("origin")))
+                await send(response_start(200, headers.get("origin")))
                 await self._follow(stream, receive, send)
         except Refusal as refusal:
             await refuse(send, refusal.status)
-        except Full:
+        except StreamLimitReached:
             await refuse(send, 503)
 
     def _asked(self, scope: Scope, headers: dict[str, str]) -> tuple[str, Topics]:
@@ -85,7 +90,7 @@ class Live:
             raise Refusal(404)
         if scope["method"] != "GET":
             raise Refusal(405)
-        if not own(headers):
+        if not is_own_origin(headers):
             raise Refusal(403)
         key = parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME, "")
         if not key.isascii() or not key.isalnum() or len(key) > _KEY_LENGTH:
@@ -101,7 +106,7 @@ class Live:
             raise Refusal(503)
         try:
             reader = await self.door.reader(stream.key)
-        except NO_ANSWER as error:
+        except DATABASE_ERRORS as error:
             log.warning("nobody knows who is logged in: %s", type(error).__name__)
             raise Refusal(503) from error
         if reader is None:
@@ -112,9 +117,9 @@ class Live:
 
     async def _follow(self, stream: LiveStream, receive: Receive, send: Send) -> None:
         """Send events until the client disconnects or loses access."""
-        gone = asyncio.create_task(_left(receive, stream))
+        gone = asyncio.create_task(_watch_disconnect(receive, stream))
         try:
-            await send_piece(send, _BEGIN)
+            await send_body(send, _FIRST_COMMENT)
             while not stream.over:
                 await self._next(stream, send)
             await send_end(send)
@@ -128,16 +133,65 @@ class Live:
             async with asyncio.timeout(HEARTBEAT_S):
                 await stream.rung.wait()
         except TimeoutError:
-            await send_piece(send, _ALIVE)
+            await send_body(send, _HEARTBEAT_COMMENT)
             return
         if stream.over:
             return
         stream.rung.clear()
-        await send_piece(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
+        await send_body(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
         await asyncio.sleep(GAP_S)
 
 
-def _never_ends(task: asyncio.Task[None]) -> None:
+application = Live()
+
+
+def is_own_origin(headers: Mapping[str, str]) -> bool:
+    """Whether the request is from the product's own origin: by `Origin`, else `Sec-Fetch-Site`."""
+    host = headers.get("host", "")
+    domain, _ = split_domain_port(host)
+    if not domain or not validate_host(domain, settings.ALLOWED_HOSTS):
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        return headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+    return origin in settings.CSRF_TRUSTED_ORIGINS or _is_same_host(origin, host, domain)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): said.decode("latin-1") for name, said in scope["headers"]}
+
+
+async def send_end(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def send_body(send: Send, body: bytes) -> None:
+    async with asyncio.timeout(_SEND_TIMEOUT_S):
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def response_start(status: int, origin: str | None) -> MutableMapping[str, Any]:
+    headers = [
+        (b"content-type", b"text/event-stream" if status == 200 else b"text/plain"),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"vary", b"Origin, Cookie"),
+    ]
+    if origin:
+        headers += [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-allow-credentials", b"true"),
+        ]
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+async def refuse(send: Send, status: int) -> None:
+    await send(response_start(status, None))
+    await send_end(send)
+
+
+def _exit_when_done(task: asyncio.Task[None]) -> None:
     """End the process when a loop ends, since streams would get no events: the supervisor restarts
     it."""
     if not task.cancelled():
@@ -145,7 +199,7 @@ def _never_ends(task: asyncio.Task[None]) -> None:
         os._exit(1)
 
 
-async def _left(receive: Receive, stream: LiveStream) -> None:
+async def _watch_disconnect(receive: Receive, stream: LiveStream) -> None:
     try:
         with suppress(OSError, RuntimeError):  # raised by the server after a client disconnected
             while (await receive())["type"] != "http.disconnect":
@@ -154,4 +208,14 @@ async def _left(receive: Receive, stream: LiveStream) -> None:
         stream.end()
 
 
-application = Live()
+def _is_same_host(origin: str, host: str, domain: str) -> bool:
+    """Whether the origin is this address, or that of the web process on the same host."""
+    try:
+        found = urlsplit(origin)
+        port = found.port or {"http": 80, "https": 443}.get(found.scheme)
+    except ValueError:
+        return False
+    if found.scheme not in {"http", "https"} or origin != f"{found.scheme}://{found.netloc}":
+        return False
+    at, _ = split_domain_port(found.netloc)
+    return found.netloc.lower() == host.lower() or (at == domain and port == settings.WEB_PORT)

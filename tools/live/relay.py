@@ -8,17 +8,15 @@ import redis.asyncio as redis
 from django.conf import settings
 
 from tools.execution.bell import CHANNEL, NEWS
-from tools.live.asking import NO_ANSWER, ask
-from tools.live.changes import changes
-from tools.live.readers import LiveReader, readers
-from tools.live.streams import LiveStreams
+from tools.live.live_streams import LiveStreams, load_changes
+from tools.live.readers import DATABASE_ERRORS, LiveReader, load_readers, run_query
 
 log = logging.getLogger(__name__)
 CHECK_S = 20.0  # between two checks of who is still logged in
-_GATHER_S = 0.05
-_MOST = 1_000  # calls looked up at once; with more, every page is notified
-_AGAIN_S = 1.0
-_KEYS = 500
+_BATCH_DELAY_S = 0.05
+_MOST_CALLS = 1_000  # calls looked up at once; with more, every page is notified
+_RETRY_DELAY_S = 1.0
+_KEYS_PER_QUERY = 500
 
 
 class Relay:
@@ -38,7 +36,7 @@ class Relay:
             finally:
                 self.hears = False
                 self._streams.end_all()
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_DELAY_S)
 
     async def _follow(self) -> None:
         async with (
@@ -65,14 +63,14 @@ class Relay:
             self._some.clear()
             ids, self._rung = self._rung, set()
             try:
-                if len(ids) > _MOST:
+                if len(ids) > _MOST_CALLS:
                     self._streams.tell_all()
                 else:
-                    self._streams.tell(await ask(changes, ids))
-            except NO_ANSWER as error:
+                    self._streams.tell(await run_query(load_changes, ids))
+            except DATABASE_ERRORS as error:
                 log.warning("nobody knows what changed: %s", type(error).__name__)
                 self._streams.tell_all()
-            await asyncio.sleep(_GATHER_S)
+            await asyncio.sleep(_BATCH_DELAY_S)
 
     async def watch(self) -> None:
         """Every `CHECK_S`, end the streams of users who logged out, were disabled or ended that
@@ -80,13 +78,13 @@ class Relay:
         while True:
             await asyncio.sleep(CHECK_S)
             keys = sorted(self._streams.keys)
-            for start in range(0, len(keys), _KEYS):
-                some = keys[start : start + _KEYS]
+            for start in range(0, len(keys), _KEYS_PER_QUERY):
+                some = keys[start : start + _KEYS_PER_QUERY]
                 self._streams.hold_to(await self._still(some), set(some))
 
     async def _still(self, keys: list[str]) -> dict[str, LiveReader]:
         try:
-            return await ask(readers, keys)
-        except NO_ANSWER as error:
+            return await run_query(load_readers, keys)
+        except DATABASE_ERRORS as error:
             log.warning("nobody knows who is logged in: %s", type(error).__name__)
             return {}

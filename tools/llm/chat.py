@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 3
 LONGEST_PAUSE_S = 10.0
 _LONGEST_COMPLAINT = 2_000
-_BUSY = frozenset({429, 503})
-_NOT_TAKEN = frozenset({400, 404, 422})  # statuses of endpoints that do not support tools
+_BUSY_STATUSES = frozenset({429, 503})
+_WITHOUT_TOOLS = frozenset({400, 404, 422})  # statuses of endpoints that do not support tools
 _SECONDS = re.compile(r"\d{1,4}")
 
 
@@ -65,8 +65,8 @@ def ask(
         try:
             with upstream.post(*_request(model, question), bounds) as answer:
                 if answer.status == 200:
-                    return model_answers.read(answer, question.limits, tell)
-                pause_s = _refusal(answer, model, question, last=attempt == ATTEMPTS)
+                    return model_answers.read_answer(answer, question.limits, tell)
+                pause_s = _refuse_or_pause(answer, model, question, last=attempt == ATTEMPTS)
         except Unreachable as error:
             log.error("the model's endpoint cannot be reached: %s", error)
             raise ModelFailure(
@@ -99,7 +99,9 @@ def _request(model: Model, question: ChatRequest) -> tuple[str, dict[str, str], 
     return f"{model.url.rstrip('/')}/chat/completions", headers, json.dumps(body).encode()
 
 
-def _refusal(answer: UpstreamResponse, model: Model, question: ChatRequest, *, last: bool) -> float:
+def _refuse_or_pause(
+    answer: UpstreamResponse, model: Model, question: ChatRequest, *, last: bool
+) -> float:
     """How long to wait before the next attempt. Raises `ModelFailure` where there is none."""
     status = answer.status
     complaint = answer.body(_LONGEST_COMPLAINT).decode("utf-8", "replace")
@@ -112,11 +114,11 @@ def _refusal(answer: UpstreamResponse, model: Model, question: ChatRequest, *, l
             "The model's endpoint refused this installation; its operators have a record of it.",
             began=False,
         )
-    if status in _BUSY:
+    if status in _BUSY_STATUSES:
         if last:
             raise ModelFailure("MODEL_BUSY", "The model is busy. Try again later.", began=False)
         return _pause_s(answer)
-    if question.tools and status in _NOT_TAKEN:
+    if question.tools and status in _WITHOUT_TOOLS:
         raise ModelFailure(
             "MODEL_NO_TOOLS", "The model did not take a question with tools.", began=False
         )

@@ -26,16 +26,16 @@ from tools.llm.model_answers import ModelToolCall
 OBSERVATION = "Observation:"
 _THOUGHT, _ACTION, _ANSWER, _ARGUMENTS = "Thought", "Action", "Answer", "Arguments"
 _OBSERVATION = OBSERVATION.removesuffix(":")
-_WORDS = {
+_LABEL_NAMES = {
     **{word: word for word in (_THOUGHT, _ACTION, _ANSWER, _ARGUMENTS, _OBSERVATION)},
     "Final Answer": _ANSWER,
     "Action Input": _ARGUMENTS,
 }
-_EMPTY = frozenset({"", "null", '""', "[]"})
-_ROOM = 8  # nesting levels around arguments: the output, the next question
+_EMPTY_ARGUMENTS = frozenset({"", "null", '""', "[]"})
+_SURROUNDING_LEVELS = 8  # nesting levels around arguments: the output, the next question
 
 
-def _written(word: str) -> list[str]:
+def _label_forms(word: str) -> list[str]:
     """A label as models write it: bare, emphasized, or as a heading."""
     emphasized = [(mark + word + ":" + mark, mark + word + mark + ":") for mark in ("*", "**", "_")]
     headings = [f"{'#' * level} {word}:" for level in (1, 2, 3, 4)]
@@ -44,24 +44,24 @@ def _written(word: str) -> list[str]:
 
 _LABELS = {
     " " * indent + form: label
-    for word, label in _WORDS.items()
-    for form in _written(word)
+    for word, label in _LABEL_NAMES.items()
+    for form in _label_forms(word)
     for indent in range(4)
 }
-_LONGEST = max(map(len, _LABELS))
-_BEGINNINGS = frozenset(form[:end] for form in _LABELS for end in range(1, len(form)))
-_ANY = "|".join(re.escape(form) for form in sorted(_LABELS, key=len, reverse=True))
-_LABEL = re.compile(_ANY)
-_LABEL_LINE = re.compile(rf"^(?:{_ANY})", re.MULTILINE)
-_OF_ARGUMENTS = "|".join(
+_LONGEST_LABEL = max(map(len, _LABELS))
+_LABEL_BEGINNINGS = frozenset(form[:end] for form in _LABELS for end in range(1, len(form)))
+_ANY_LABEL = "|".join(re.escape(form) for form in sorted(_LABELS, key=len, reverse=True))
+_LABEL = re.compile(_ANY_LABEL)
+_LABEL_LINE = re.compile(rf"^(?:{_ANY_LABEL})", re.MULTILINE)
+_ARGUMENTS_LABEL = "|".join(
     re.escape(form) for form in sorted(_LABELS, key=len, reverse=True)
     if _LABELS[form] == _ARGUMENTS
 )  # fmt: skip
 _NAME = re.compile(r"[ \t]*+([^\n]*)")
-_BEFORE_OBJECT = re.compile(
-    rf"[ \t\r\n]*\n(?:{_OF_ARGUMENTS})[ \t\r\n]*(?:```[A-Za-z]*[ \t\r\n]*|`)?(?=\{{)"
+_ARGUMENTS_BEGIN = re.compile(
+    rf"[ \t\r\n]*\n(?:{_ARGUMENTS_LABEL})[ \t\r\n]*(?:```[A-Za-z]*[ \t\r\n]*|`)?(?=\{{)"
 )
-_MADE_UP = re.compile(
+_INVENTED_OBSERVATION = re.compile(
     "|".join(f"^{re.escape(f)}" for f, label in _LABELS.items() if label == _OBSERVATION),
     re.MULTILINE,
 )
@@ -72,21 +72,21 @@ _QUOTES = " \t\r\"'`*“”‘’«»"
 _LONGEST_CALL = 2_000  # characters of a call that is repeated to the model
 _MOST_FURTHER = 127  # actions after the first
 
-MADE_UP = (
+OBSERVATION_INVENTED = (
     "You wrote an Observation yourself. Observations come from tools alone, after an action; "
     "nothing was called, and no answer was taken. Write one Action with its Arguments, or an "
     "Answer, and stop there."
 )
-NEITHER = (
+NO_MOVE = (
     "There was neither an Action nor an Answer at the beginning of a line. Write one Action with "
     "its Arguments, or an Answer."
 )
-REASONED = (
+REASONING_ONLY = (
     "Your reply was reasoning alone, or its block was never closed. Nothing was called. Reason "
     "less, then call a tool or answer."
 )
-SILENT = "You said nothing. Call a tool or answer."
-NAMELESS = (
+EMPTY_REPLY = "You said nothing. Call a tool or answer."
+NO_TOOL_NAME = (
     "The action named no tool: a name is letters, digits, '_', '.' and '-', and stands alone. "
     "Nothing was called."
 )
@@ -110,14 +110,14 @@ class ModelReply:
     further: tuple[ModelToolCall, ...] = ()  # calls after the action, which were not made
 
 
-def plain(text: str) -> ModelReply:
+def parse_text(text: str) -> ModelReply:
     """A reply to a question without tools: its text is the answer."""
-    if answer := _words(text):
+    if answer := _visible_text(text):
         return ModelReply(text, answer=answer)
-    return ModelReply(text, flaw=REASONED if text.strip() else SILENT)
+    return ModelReply(text, flaw=REASONING_ONLY if text.strip() else EMPTY_REPLY)
 
 
-def native(
+def parse_native(
     text: str, call: ModelToolCall | None, more: tuple[ModelToolCall, ...] = ()
 ) -> ModelReply:
     """A reply with native tool calls: text beside a call is its thought.
@@ -125,22 +125,22 @@ def native(
     Where the first of several calls cannot be made, none is.
     """
     if call is None:
-        return plain(text)
-    found = _decided(call.name, call.arguments, strict_json.parse, empty={})
+        return parse_text(text)
+    found = _parse_action(call.name, call.arguments, strict_json.parse, empty={})
     if "flaw" in found:
-        asked = "\n".join(map(_told, (call, *more)))
-        text = f"{text}\n{asked}".strip()
-        return ModelReply(text, _words(text.removesuffix(asked)).strip(), **found)
-    return ModelReply(text, _words(text).strip(), further=more, **found)
+        calls = "\n".join(map(_call_text, (call, *more)))
+        text = f"{text}\n{calls}".strip()
+        return ModelReply(text, _visible_text(text.removesuffix(calls)).strip(), **found)
+    return ModelReply(text, _visible_text(text).strip(), further=more, **found)
 
 
-def _words(text: str) -> str:
+def _visible_text(text: str) -> str:
     """The text that may be shown to a person; empty for reasoning alone."""
-    shown = reasoning.visible(text)
+    shown = reasoning.visible_text(text)
     return text if shown == text and text.strip() else shown.strip()
 
 
-def _told(call: ModelToolCall) -> str:
+def _call_text(call: ModelToolCall) -> str:
     return f"[{call.name[:128]} {call.arguments[:_LONGEST_CALL]}]"
 
 
@@ -152,7 +152,7 @@ class ModelReplyParser:
 
     def __init__(self, tell: Callable[[str], None] = lambda _: None) -> None:
         self._tell = tell
-        self._said: list[str] = []
+        self._received: list[str] = []
         self._thought: list[str] = []
         self._open = ""  # the beginning of a line that may yet become a label, or of a tag
         self._line_begins, self._labelled = True, False
@@ -163,29 +163,31 @@ class ModelReplyParser:
         self._decided: list[str] = []  # all text after it
 
     def feed(self, text: str) -> None:
-        self._said.append(text)
+        self._received.append(text)
         if not self._label:
             self._think(self._open + text)
         else:
             self._decided.append(text)
 
     def close(self) -> ModelReply:
-        text = "".join(self._said)
-        behind = reasoning.closed_removed(text)
-        answer = reasoning.behind_left_over(behind)
-        if answer != behind:  # all before it was reasoning whose opening tag the endpoint removed
+        text = "".join(self._received)
+        remaining = reasoning.remove_closed_blocks(text)
+        answer = reasoning.text_after_closing_tag(remaining)
+        if (
+            answer != remaining
+        ):  # all before it was reasoning whose opening tag the endpoint removed
             reader = ModelReplyParser()
             reader.feed(answer)
             found = reader.close()
-            flaw = REASONED if found.flaw == NEITHER else found.flaw
+            flaw = REASONING_ONLY if found.flaw == NO_MOVE else found.flaw
             return replace(found, text=text, flaw=flaw)
         reasoned = self._closing is not None
         if not reasoned and not _FENCE.fullmatch(self._open + "\n"):
             self._add(self._open)
         thought = "".join(self._thought).rstrip()
         if not self._label and reasoned:
-            return ModelReply(text, thought, flaw=REASONED)
-        end = _end(self._label, "".join(self._decided), fenced=self._fenced)
+            return ModelReply(text, thought, flaw=REASONING_ONLY)
+        end = _outcome(self._label, "".join(self._decided), fenced=self._fenced)
         return ModelReply(text, thought, **end)
 
     def _think(self, text: str) -> None:
@@ -210,9 +212,9 @@ class ModelReplyParser:
     def _begin_line(self, text: str, at: int) -> int | None:
         """The position after the label or fence that begins here, if any; None where more text is
         needed, or the thought has ended."""
-        rest = text[at : at + _LONGEST]
+        rest = text[at : at + _LONGEST_LABEL]
         fence_begins = _FENCE_BEGINS.fullmatch(text, at) and not self._labelled
-        if rest in _BEGINNINGS or fence_begins:
+        if rest in _LABEL_BEGINNINGS or fence_begins:
             self._open = text[at:]
             return None
         if (fence := _FENCE.match(text, at)) and not self._labelled:
@@ -237,12 +239,12 @@ class ModelReplyParser:
         opening = reasoning.OPENING.search(text, at, end)
         until = opening.start() if opening else end
         if opening is None and end == len(text) and text[-1] != "\n":
-            until = at + reasoning.may_open(text[at:])
+            until = at + reasoning.partial_tag_position(text[at:])
         self._add(text[at:until])
         if opening is not None:
             # After a block a label counts as if the block were not there.
             self._line_begins = self._line_begins and not text[at:until].strip()
-            self._closing = reasoning.closing_of(opening)
+            self._closing = reasoning.closing_tag(opening)
             return opening.end()
         self._open = text[until:end]
         if self._open:  # what may yet become a tag is not part of the line yet
@@ -259,19 +261,19 @@ class ModelReplyParser:
             self._tell(text)
 
 
-def _end(label: str, text: str, *, fenced: bool) -> dict[str, Any]:
+def _outcome(label: str, text: str, *, fenced: bool) -> dict[str, Any]:
     if label == _ACTION:
-        found = _called(text)
-        return found if "flaw" in found else found | {"further": _further(text)}
-    if label == _OBSERVATION or _MADE_UP.search(text):
-        return {"flaw": MADE_UP}
-    answer = _answer(text, fenced=fenced) if label else ""
-    return {"answer": answer} if answer else {"flaw": NEITHER}
+        found = _action_outcome(text)
+        return found if "flaw" in found else found | {"further": _further_actions(text)}
+    if label == _OBSERVATION or _INVENTED_OBSERVATION.search(text):
+        return {"flaw": OBSERVATION_INVENTED}
+    answer = _answer_text(text, fenced=fenced) if label else ""
+    return {"answer": answer} if answer else {"flaw": NO_MOVE}
 
 
-def _answer(text: str, *, fenced: bool) -> str:
+def _answer_text(text: str, *, fenced: bool) -> str:
     """Without labels and reasoning, and without the end of a fence that began before it."""
-    text = reasoning.visible(text)
+    text = reasoning.visible_text(text)
     while label := _LABEL.match(text.lstrip()):
         if _LABELS[label.group()] != _ANSWER:
             return ""
@@ -284,23 +286,23 @@ def _answer(text: str, *, fenced: bool) -> str:
     return text.strip()
 
 
-def _called(text: str) -> dict[str, Any]:
-    return _decided(*_asked(text), strict_json.parse_leading)
+def _action_outcome(text: str) -> dict[str, Any]:
+    return _parse_action(*_split_action(text), strict_json.parse_leading)
 
 
-def _asked(text: str) -> tuple[str, str]:
+def _split_action(text: str) -> tuple[str, str]:
     """The name after a label of an action, and the text from the beginning of its arguments."""
     line = _NAME.match(text)
     name, end = (line[1].strip(_QUOTES), line.end()) if line else ("", 0)
-    arguments = _BEFORE_OBJECT.match(text, end)
+    arguments = _ARGUMENTS_BEGIN.match(text, end)
     return name, text[arguments.end() :] if arguments else ""
 
 
-def _further(text: str) -> tuple[ModelToolCall, ...]:
+def _further_actions(text: str) -> tuple[ModelToolCall, ...]:
     """The actions after the first. An observation that the model invented ends them, and no label
     begins a line within the arguments of the first, for JSON has no such line."""
-    text = reasoning.visible(text)
-    if made_up := _MADE_UP.search(text):
+    text = reasoning.visible_text(text)
+    if made_up := _INVENTED_OBSERVATION.search(text):
         text = text[: made_up.start()]
     labels = [*_LABEL_LINE.finditer(text)]
     ends = [*(label.start() for label in labels[1:]), len(text)]
@@ -309,12 +311,12 @@ def _further(text: str) -> tuple[ModelToolCall, ...]:
         if _LABELS[label.group()] == _ACTION and len(found) < _MOST_FURTHER:
             with_arguments = labels[at + 1 : at + 2]
             goes_on = with_arguments and _LABELS[with_arguments[0].group()] == _ARGUMENTS
-            name, arguments = _asked(text[label.end() : ends[at + bool(goes_on)]])
+            name, arguments = _split_action(text[label.end() : ends[at + bool(goes_on)]])
             found.append(ModelToolCall(name[:128], arguments.strip("` \t\r\n")[:_LONGEST_CALL]))
     return tuple(found)
 
 
-def _decided(
+def _parse_action(
     name: str,
     arguments: str,
     read: Callable[[str], Any],
@@ -322,14 +324,16 @@ def _decided(
 ) -> dict[str, Any]:
     """`empty` is the value of empty arguments; None where they are an error."""
     if not TOOL_NAME.fullmatch(name):
-        return {"flaw": NAMELESS}
-    if arguments.strip() in _EMPTY:
+        return {"flaw": NO_TOOL_NAME}
+    if arguments.strip() in _EMPTY_ARGUMENTS:
         return (
-            {"flaw": _no_arguments(name)} if empty is None else {"action": ModelAction(name, empty)}
+            {"flaw": _missing_arguments_flaw(name)}
+            if empty is None
+            else {"action": ModelAction(name, empty)}
         )
     try:
         value = read(arguments)
-        strict_json.check(value, depth=_ROOM)
+        strict_json.check(value, depth=_SURROUNDING_LEVELS)
     except strict_json.BadJson as error:
         return {"flaw": f"The arguments of {name} were not taken: {error}. Nothing was called."}
     if not isinstance(value, dict):
@@ -337,7 +341,7 @@ def _decided(
     return {"action": ModelAction(name, value)}
 
 
-def _no_arguments(name: str) -> str:
+def _missing_arguments_flaw(name: str) -> str:
     return (
         f"The action {name} had no arguments. Give it a JSON object of its own, {{}} where it "
         "needs none. Nothing was called."

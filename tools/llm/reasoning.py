@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable
 
 Tell = Callable[[str], None]
-_NAMES = "think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad"
+_TAG_NAMES = "think|thinking|thought|thoughts|reasoning|reason|reflection|scratchpad"
 OPENING = re.compile(
-    rf"(?<!`)(?:<(?P<tag>{_NAMES})[ \t]*>|(?P<bracket>\[THINK\])|(?P<triangle>◁think▷)"
+    rf"(?<!`)(?:<(?P<tag>{_TAG_NAMES})[ \t]*>|(?P<bracket>\[THINK\])|(?P<triangle>◁think▷)"
     r"|(?P<channel><\|channel\|>(?:analysis|commentary)<\|message\|>))",
     re.IGNORECASE,
 )
 LONGEST_TAG = 40
-_STARTS = "<[◁"
-_PARTIAL = re.compile(
+_TAG_STARTS = "<[◁"
+_PARTIAL_TAG = re.compile(
     r"<[a-z]{0,12}[ \t]{0,8}|\[[a-z]{0,5}|◁[a-z]{0,5}|<\|[a-z|<>]{0,36}", re.IGNORECASE
 )
 _CLOSINGS = {
@@ -26,53 +26,53 @@ _CLOSINGS = {
     "triangle": re.compile("◁/think▷"),
     "channel": re.compile(r"<\|end\|>|<\|channel\|>final<\|message\|>"),
 }
-_LEFT_OVER = re.compile(
-    rf"^[ \t]*(?:</(?:{_NAMES})[ \t]*>|\[/THINK\]|◁/think▷)"
-    rf"|(?:</(?:{_NAMES})[ \t]*>|\[/THINK\]|◁/think▷)[ \t\r]*$",
+_CLOSING_ALONE = re.compile(
+    rf"^[ \t]*(?:</(?:{_TAG_NAMES})[ \t]*>|\[/THINK\]|◁/think▷)"
+    rf"|(?:</(?:{_TAG_NAMES})[ \t]*>|\[/THINK\]|◁/think▷)[ \t\r]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 
 
-def closing_of(opening: re.Match[str]) -> re.Pattern[str]:
+def closing_tag(opening: re.Match[str]) -> re.Pattern[str]:
     """The tag that ends a block."""
     if tag := opening["tag"]:
         return re.compile(rf"</{tag}[ \t]*>", re.IGNORECASE)
     return _CLOSINGS[str(opening.lastgroup)]
 
 
-def may_open(text: str) -> int:
+def partial_tag_position(text: str) -> int:
     """The position of a possible partial opening tag at the end of a text; its length if there is
     none."""
     for at in range(max(0, len(text) - LONGEST_TAG), len(text)):
-        if text[at] in _STARTS and _PARTIAL.fullmatch(text, at):
+        if text[at] in _TAG_STARTS and _PARTIAL_TAG.fullmatch(text, at):
             return at
     return len(text)
 
 
-def visible(text: str) -> str:
+def visible_text(text: str) -> str:
     """Without its blocks. A text that is a JSON object from its beginning has none."""
     if text.lstrip()[:1] == "{":
         return text
-    return behind_left_over(_without_blocks(text))
+    return text_after_closing_tag(_remove_blocks(text))
 
 
-def behind_left_over(text: str) -> str:
+def text_after_closing_tag(text: str) -> str:
     """The text after the last closing tag without a block."""
-    ends = [found.end() for found in _LEFT_OVER.finditer(text)]
+    ends = [found.end() for found in _CLOSING_ALONE.finditer(text)]
     return text[ends[-1] :] if ends else text
 
 
-def closed_removed(text: str) -> str:
+def remove_closed_blocks(text: str) -> str:
     """Without complete blocks."""
-    return _without_blocks(text, unclosed=False)
+    return _remove_blocks(text, unclosed=False)
 
 
-def _without_blocks(text: str, *, unclosed: bool = True) -> str:
+def _remove_blocks(text: str, *, unclosed: bool = True) -> str:
     kept, at, endless = [], 0, set[str]()
     for opening in OPENING.finditer(text):
         if opening.start() < at:
             continue
-        closing = closing_of(opening)
+        closing = closing_tag(opening)
         end = None if closing.pattern in endless else closing.search(text, opening.end())
         if end is not None:
             kept.append(text[at : opening.start()])
@@ -111,13 +111,13 @@ class ReasoningFilter:
                 text, self._closing = text[end.end() :], None
                 continue
             opening = OPENING.search(text)
-            at = opening.start() if opening else may_open(text)
+            at = opening.start() if opening else partial_tag_position(text)
             if text[:at]:
                 self._tell(text[:at])
             if opening is None:
                 self._rest = text[at:]
                 return
-            text, self._closing = text[opening.end() :], closing_of(opening)
+            text, self._closing = text[opening.end() :], closing_tag(opening)
 
     def close(self) -> None:
         if self._rest and self._closing is None:

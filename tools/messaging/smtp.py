@@ -37,7 +37,7 @@ class RecipientsRefused(NotTold):
 
 
 @dataclass(frozen=True)
-class Letter:
+class MailMessage:
     """`delivery` is the same each time it is sent, and its Message-ID with it."""
 
     delivery: str
@@ -46,16 +46,16 @@ class Letter:
     body: str
 
 
-def mail(
-    options: dict[str, Any], password: str, letter: Letter, timeout_s: float, organization: str
+def send_mail(
+    options: dict[str, Any], password: str, letter: MailMessage, timeout_s: float, organization: str
 ) -> str:
     """The server's reply when it accepted the message. Raises `NotTold`."""
-    channel = _connected(options, organization)
-    with _given_up_after(timeout_s, channel):
-        return _handed_in(_MailConnection(channel, options, timeout_s), options, password, letter)
+    channel = _connect(options, organization)
+    with _close_after(timeout_s, channel):
+        return _submit_mail(_MailConnection(channel, options, timeout_s), options, password, letter)
 
 
-def content(sender: str, letter: Letter) -> bytes:
+def mail_content(sender: str, letter: MailMessage) -> bytes:
     made = EmailMessage(policy=SMTP)
     made["From"] = sender
     made["To"] = ", ".join(letter.recipients)
@@ -66,7 +66,7 @@ def content(sender: str, letter: Letter) -> bytes:
     return made.as_bytes()
 
 
-def _connected(options: dict[str, Any], organization: str) -> socket.socket:
+def _connect(options: dict[str, Any], organization: str) -> socket.socket:
     """Connects to a checked address."""
     host, clear = parse_host(options["host"]), options["security"] == "none"
     dialer = mcp_transports.dialer("http" if clear else "https", organization)
@@ -89,8 +89,8 @@ def _connected(options: dict[str, Any], organization: str) -> socket.socket:
 
 
 @contextmanager
-def _given_up_after(timeout_s: float, channel: socket.socket) -> Iterator[None]:
-    """The deadline holds also for a slow server."""
+def _close_after(timeout_s: float, channel: socket.socket) -> Iterator[None]:
+    """Closes the connection at the deadline, so that a slow server cannot exceed it."""
     raw = channel.dup()
 
     def end() -> None:
@@ -108,7 +108,7 @@ def _given_up_after(timeout_s: float, channel: socket.socket) -> Iterator[None]:
         raw.close()
 
 
-class _Replies:
+class _BoundedReplies:
     """A server's replies, with a limit on their size."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -118,7 +118,7 @@ class _Replies:
         line = self._file.readline(most)
         self._left -= len(line)
         if self._left < 0:
-            raise OSError("the server says too much")
+            raise OSError("the server sends too much")
         return line
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class _MailConnection(smtplib.SMTP):
 
     def __init__(self, channel: socket.socket, options: dict[str, Any], timeout_s: float) -> None:
         self._channel, self._options = channel, options
-        self._replies: _Replies | None = None
+        self._replies: _BoundedReplies | None = None
         super().__init__(local_hostname=options["sender"].rpartition("@")[2], timeout=timeout_s)
         self._host = options["host"]
 
@@ -140,7 +140,7 @@ class _MailConnection(smtplib.SMTP):
 
     @file.setter
     def file(self, file: Any) -> None:
-        self._replies = None if file is None else _Replies(file)
+        self._replies = None if file is None else _BoundedReplies(file)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         self._channel.settimeout(timeout)
@@ -150,32 +150,32 @@ class _MailConnection(smtplib.SMTP):
         return context.wrap_socket(self._channel, server_hostname=self._options["host"])
 
 
-def _handed_in(
-    server: _MailConnection, options: dict[str, Any], password: str, letter: Letter
+def _submit_mail(
+    server: _MailConnection, options: dict[str, Any], password: str, letter: MailMessage
 ) -> str:
     begun = False
     try:
-        _introduced(server, options, password)
-        _addressed(server, options["sender"], letter.recipients)
-        data = content(options["sender"], letter)
+        _log_in(server, options, password)
+        _announce_recipients(server, options["sender"], letter.recipients)
+        data = mail_content(options["sender"], letter)
         begun = True
-        code, words = server.data(data)
+        code, reply = server.data(data)
         if code != 250:
-            raise smtplib.SMTPDataError(code, words)
-        return _told(code, words)
+            raise smtplib.SMTPDataError(code, reply)
+        return _reply_text(code, reply)
     except smtplib.SMTPResponseException as refusal:
-        raise NotTold(_refusal(refusal)) from None
+        raise NotTold(_refusal_message(refusal)) from None
     except (OSError, smtplib.SMTPException, ValueError) as problem:
         reason = f"The mail server could not be used ({type(problem).__name__})."
         raise NotTold(reason, begun=begun) from None
     finally:
-        _ended(server)
+        _quit(server)
 
 
-def _introduced(server: _MailConnection, options: dict[str, Any], password: str) -> None:
-    code, words = server.connect(options["host"], options["port"])
+def _log_in(server: _MailConnection, options: dict[str, Any], password: str) -> None:
+    code, reply = server.connect(options["host"], options["port"])
     if code != 220:
-        raise smtplib.SMTPConnectError(code, words)
+        raise smtplib.SMTPConnectError(code, reply)
     server.ehlo_or_helo_if_needed()
     if options["security"] == "starttls":
         server.starttls(context=client_context(settings.EGRESS_CA_FILE))
@@ -184,36 +184,36 @@ def _introduced(server: _MailConnection, options: dict[str, Any], password: str)
         server.login(options["username"], password)
 
 
-def _addressed(server: _MailConnection, sender: str, recipients: list[str]) -> None:
+def _announce_recipients(server: _MailConnection, sender: str, recipients: list[str]) -> None:
     """Raises `RecipientsRefused` where one of them is refused, so that no message goes to only
     some.
     """
-    code, words = server.mail(sender)
+    code, reply = server.mail(sender)
     if code != 250:
-        raise smtplib.SMTPResponseException(code, words)
+        raise smtplib.SMTPResponseException(code, reply)
     answers = {one: server.rcpt(one) for one in recipients}
     refused = {one: answer for one, answer in answers.items() if answer[0] not in {250, 251}}
     if refused:
         lasting = any(code >= 500 for code, _ in refused.values())
         raise RecipientsRefused(
-            {one: _told(*answer) for one, answer in refused.items()}, lasting=lasting
+            {one: _reply_text(*answer) for one, answer in refused.items()}, lasting=lasting
         )
 
 
-def _refusal(refusal: smtplib.SMTPResponseException) -> str:
+def _refusal_message(refusal: smtplib.SMTPResponseException) -> str:
     """An answer to a login may quote what was sent, so only its number is reported."""
     if isinstance(refusal, smtplib.SMTPAuthenticationError):
         return f"The mail server refuses the login with {refusal.smtp_code}."
     said = refusal.smtp_error
-    return f"The mail server refused it: {_told(refusal.smtp_code, said)}"
+    return f"The mail server refused it: {_reply_text(refusal.smtp_code, said)}"
 
 
-def _told(code: int, words: bytes | str) -> str:
-    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
+def _reply_text(code: int, reply: bytes | str) -> str:
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     return f"{code} {' '.join(text.split())}"[:300]
 
 
-def _ended(server: _MailConnection) -> None:
+def _quit(server: _MailConnection) -> None:
     with suppress(OSError, smtplib.SMTPException):
         if server.sock is not None:
             server.quit()

@@ -14,10 +14,10 @@ from tools.models import Message
 
 _SPARE_S = 5.0  # the request times out earlier
 # With these the receiver may have processed the message already.
-_UNSURE = frozenset({500, 502, 504})
+_UNCERTAIN_STATUSES = frozenset({500, 502, 504})
 
 
-def webhook(
+def send_webhook(
     secrets: dict[str, str], message: Message, data: dict[str, Any], timeout_s: float
 ) -> str:
     """The receiver's response. Raises `NotTold`.
@@ -35,16 +35,16 @@ def webhook(
         }
     )
     signed = signature(secrets["key"].encode(), int(time.time()), body)
-    return _posted(secrets, message, body, [("toolcrib-signature", signed)], timeout_s)
+    return _post_message(secrets, message, body, [("toolcrib-signature", signed)], timeout_s)
 
 
-def slack(secrets: dict[str, str], message: Message, timeout_s: float) -> str:
+def send_to_slack(secrets: dict[str, str], message: Message, timeout_s: float) -> str:
     """Escapes mentions and links that the author did not write as such."""
-    text = f"*{_escaped(message.subject)}*\n{_escaped(message.body)}"
-    return _posted(secrets, message, orjson.dumps({"text": text}), [], timeout_s)
+    text = f"*{_escape(message.subject)}*\n{_escape(message.body)}"
+    return _post_message(secrets, message, orjson.dumps({"text": text}), [], timeout_s)
 
 
-def mask_of(secrets: dict[str, str]) -> Mask:
+def secrets_mask(secrets: dict[str, str]) -> Mask:
     """A receiver may echo the request."""
     url = secrets.get("url", "")
     target = url.partition("://")[2].partition("/")[2]
@@ -52,7 +52,7 @@ def mask_of(secrets: dict[str, str]) -> Mask:
     return Mask(part for part in parts if len(part) >= 6)
 
 
-def _posted(
+def _post_message(
     secrets: dict[str, str],
     message: Message,
     body: bytes,
@@ -73,12 +73,14 @@ def _posted(
         receipt = mcp_transports.wait_for(work, timeout_s + _SPARE_S)
     except TimeoutError:
         raise NotTold("The receiver did not answer in time.", begun=True) from None
-    words = mask_of(secrets).text(receipt.words.decode("utf-8", "replace"))
-    told = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
+    words = secrets_mask(secrets).text(receipt.words.decode("utf-8", "replace"))
+    answer = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
     if not 200 <= receipt.status < 300:
-        raise NotTold(f"The receiver refused it: {told}", begun=receipt.status in _UNSURE)
-    return told
+        raise NotTold(
+            f"The receiver refused it: {answer}", begun=receipt.status in _UNCERTAIN_STATUSES
+        )
+    return answer
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -9,7 +9,7 @@ from tools.models.confirmation import (
     ConfirmationStatus,
 )
 from tools.models.content_schema import ContentSchema, ContentSchemaVersion, SchemaKind
-from tools.models.day_of_calls import DayFigures, DayOfCalls, Part
+from tools.models.day_of_calls import DayFigures, DayOfCalls, RollupPart
 from tools.models.execution import Execution, ExecutionEvent, Resolution
 from tools.models.group import Pin, ToolGroup
 from tools.models.idempotency_key import IdempotencyKey
@@ -122,7 +122,6 @@ __all__ = [
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",
     "Origin",
-    "Part",
     "PersonSession",
     "Pin",
     "RateHit",
@@ -130,6 +129,7 @@ __all__ = [
     "RequestRecord",
     "Reservation",
     "Resolution",
+    "RollupPart",
     "SandboxProfile",
     "SchemaKind",
     "SecurityKey",

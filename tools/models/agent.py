@@ -101,12 +101,12 @@ class Token(models.Model):
         return self.revoked_at is None and self.expires_at > timezone.now()
 
 
-class Kind(models.TextChoices):
+class AllowanceKind(models.TextChoices):
     CALLS = "calls", "calls (a quota)"
     COST = "cost", "cost (a budget)"
 
 
-class Period(models.TextChoices):
+class AllowancePeriod(models.TextChoices):
     DAY = "day"
     MONTH = "month"
 
@@ -120,8 +120,8 @@ class Allowance(models.Model):
     )
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="allowances")
     tool_name = models.CharField(max_length=128, blank=True, help_text="Empty: every tool.")
-    kind = models.CharField(max_length=5, choices=Kind.choices)
-    period = models.CharField(max_length=5, choices=Period.choices)
+    kind = models.CharField(max_length=5, choices=AllowanceKind.choices)
+    period = models.CharField(max_length=5, choices=AllowancePeriod.choices)
     amount = models.DecimalField(max_digits=18, decimal_places=6)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -131,10 +131,10 @@ class Allowance(models.Model):
             models.UniqueConstraint("agent", "tool_name", "kind", "period", name="allowance_once"),
             models.CheckConstraint(name="allowance_not_negative", condition=Q(amount__gte=0)),
             models.CheckConstraint(
-                name="allowance_kind_is_known", condition=Q(kind__in=Kind.values)
+                name="allowance_kind_is_known", condition=Q(kind__in=AllowanceKind.values)
             ),
             models.CheckConstraint(
-                name="allowance_period_is_known", condition=Q(period__in=Period.values)
+                name="allowance_period_is_known", condition=Q(period__in=AllowancePeriod.values)
             ),
         ]
 

@@ -38,7 +38,7 @@ class DayOfCalls(models.Model):
         return f"{self.day}"
 
 
-class Part(models.TextChoices):
+class RollupPart(models.TextChoices):
     """The calls that a row sums up."""
 
     ALL = "all"
@@ -54,7 +54,7 @@ class DayFigures(models.Model):
     day = models.ForeignKey(
         DayOfCalls, on_delete=models.CASCADE, related_name="figures", db_index=False
     )
-    part = models.CharField(max_length=5, choices=Part.choices)
+    part = models.CharField(max_length=5, choices=RollupPart.choices)
     agent = models.ForeignKey(
         Agent, on_delete=models.CASCADE, null=True, related_name="+", db_index=False
     )

@@ -20,7 +20,7 @@ from tools.definitions.results import (
     Status,
     event_for,
 )
-from tools.models.queue import waits
+from tools.models.queue import waiting_condition
 
 if TYPE_CHECKING:
     from tools.models.execution import Execution
@@ -218,7 +218,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self._claimed(_ROOM, values | {"limited": True, "here": here, "tool": tool})
 
     def _claimed(self, room: str, values: dict[str, Any]) -> "Execution | None":
-        claim = _CLAIM.replace("{going}", _MAY_GO_ON.replace("{waits}", waits("w")))
+        claim = _CLAIM.replace("{going}", _MAY_GO_ON.replace("{waits}", waiting_condition("w")))
         return next(iter(self.raw(claim.replace("{room}", room), values)), None)
 
     def held(self, pk: UUID, fence: int) -> "ExecutionQuerySet":
@@ -288,6 +288,6 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         Each is due 5 seconds after it began to wait, then after 10, 20, 40 and each 60 more.
         """
         with connection.cursor() as cursor:
-            hint = _HINT_AGAIN.replace("{waits}", waits("w"))
+            hint = _HINT_AGAIN.replace("{waits}", waiting_condition("w"))
             cursor.execute(hint, {"pending": Status.PENDING, "limit": limit})
             return [row[0] for row in cursor.fetchall()]

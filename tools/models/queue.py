@@ -31,7 +31,7 @@ _WAITS = """
 """
 
 
-def waits(row: str) -> str:
+def waiting_condition(row: str) -> str:
     """SQL: whether a composite call has to wait for its own calls, or for a time.
 
     Not when it was cancelled, until a turn has seen that and begun to end it.
@@ -45,7 +45,7 @@ def waits(row: str) -> str:
 _CLAIMABLE = f"""
     e.organization_id = here.id AND e.status = 'Pending'
     AND (e.parked_below IS NOT NULL OR e.queued_at > statement_timestamp() - %(age)s)
-    AND NOT {waits("e")}
+    AND NOT {waiting_condition("e")}
     AND NOT here.full_tools @> ARRAY[e.tool_name::text]
     AND (e.cache_key = '' OR NOT EXISTS (
         SELECT FROM tools_cacheentry c JOIN tools_execution leader ON leader.id = c.execution_id
@@ -149,7 +149,7 @@ class WaitingCall(NamedTuple):
     organization_id: UUID
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """An organization's queue. `oldest_s` is None where nothing waits that could begin.
 
     A `bounded` queue may have waited for its own limit or share, and not for a worker.
@@ -187,17 +187,17 @@ def next_waiting(
         return [WaitingCall(*row) for row in cursor.fetchall()]
 
 
-def next_of(organization_id: UUID) -> list[UUID]:
+def next_of_organization(organization_id: UUID) -> list[UUID]:
     """The oldest call of one organization that may start, if any."""
     with connection.cursor() as cursor:
         cursor.execute(_BEHIND, _values(place=organization_id))
         return [row[0] for row in cursor.fetchall()]
 
 
-def places() -> list[Place]:
+def queue_positions() -> list[QueuePosition]:
     with connection.cursor() as cursor:
         cursor.execute(_PLACES, _values(crowded=Shares.of(settings.WORKER_THREADS).half))
-        return [Place(*row) for row in cursor.fetchall()]
+        return [QueuePosition(*row) for row in cursor.fetchall()]
 
 
 def in_flight() -> dict[UUID, InFlight]:

@@ -12,19 +12,19 @@ from typing import Any
 
 from sandbox.spec import Preloaded, RunOutcome, SandboxResult
 from tools.builtin import manifest
-from tools.builtin.named_schemas import SCHEMAS
-from tools.builtin.workspaces import WorkspaceBusy, writing
+from tools.builtin.content_definitions import SCHEMAS
+from tools.builtin.workspaces import WorkspaceBusy, workspace_lock
 from tools.catalog.sandbox.content_schemas import slot_of
 from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.models import ContentSchemaVersion
 from tools.runners import knowledge, language_models, messages
-from tools.runners.sandbox_runs import around_builtin, perform
+from tools.runners.sandbox_runs import builtin_surroundings, run_program
 from tools.runners.tool_runs import ToolRun
 
 _WRITERS_WAIT_S = 10.0
 
 
-class Unprepared(Exception):
+class PreparationFailed(Exception):
     """The call cannot be prepared. Code and message are for the caller."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -49,39 +49,42 @@ def run(job: ToolRun) -> SandboxResult:
     prepare = _PREPARATIONS.get(name)
     try:
         prepared = replace(job, parameters=prepare(job)) if prepare else job
-        with _alone(job) if name == "write_file" else nullcontext():
-            return _performed(prepared, manifest.ISOLATED[name])
-    except Unprepared as error:
+        with _hold_workspace(job) if name == "write_file" else nullcontext():
+            return _run_in_sandbox(prepared, manifest.ISOLATED[name])
+    except PreparationFailed as error:
         return SandboxResult(RunOutcome.FAILED, error_code=error.code, error_message=error.message)
 
 
-def _performed(job: ToolRun, builtin: manifest.Isolated) -> SandboxResult:
-    return perform(job, Preloaded(builtin.module), around_builtin(job, builtin))
+def _run_in_sandbox(job: ToolRun, builtin: manifest.Isolated) -> SandboxResult:
+    return run_program(job, Preloaded(builtin.module), builtin_surroundings(job, builtin))
 
 
 @contextmanager
-def _alone(job: ToolRun) -> Iterator[None]:
-    """Holds the workspace from the check of its quota until it is written. Raises `Unprepared`."""
+def _hold_workspace(job: ToolRun) -> Iterator[None]:
+    """Holds the workspace from the check of its quota until it is written. Raises
+    `PreparationFailed`."""
     try:
-        with writing(job.organization, min(_WRITERS_WAIT_S, job.timeout_s), job.stop.is_set):
+        with workspace_lock(job.organization, min(_WRITERS_WAIT_S, job.timeout_s), job.stop.is_set):
             yield
     except WorkspaceBusy:
-        raise Unprepared("WORKSPACE_BUSY", "Others write to the workspace; try again.") from None
+        raise PreparationFailed(
+            "WORKSPACE_BUSY", "Others write to the workspace; try again."
+        ) from None
 
 
-def _with_quota(job: ToolRun) -> dict[str, Any]:
+def _add_quota(job: ToolRun) -> dict[str, Any]:
     quota = job.snapshot.workspace
     return job.parameters | {"quota": {"files": quota.files, "bytes": quota.bytes}}
 
 
-def _with_schema(job: ToolRun) -> dict[str, Any]:
-    """The schema itself in place of its name. Raises `Unprepared`."""
+def _add_schema(job: ToolRun) -> dict[str, Any]:
+    """The schema itself in place of its name. Raises `PreparationFailed`."""
     given = dict(job.parameters)
     name, number = given.pop("schema_name", None), given.pop("schema_version", None)
     if name is None:
         return given
     if given.get("schema") is not None or given.get("xsd") is not None:
-        raise Unprepared("SCHEMA_MISSING", "Give either a schema or the name of one.")
+        raise PreparationFailed("SCHEMA_MISSING", "Give either a schema or the name of one.")
     if name in SCHEMAS:
         return given | {"schema": SCHEMAS[name]}
     rows = ContentSchemaVersion.objects.select_related("schema").filter(
@@ -90,11 +93,11 @@ def _with_schema(job: ToolRun) -> dict[str, Any]:
     found = (rows if number is None else rows.filter(number=number)).first()
     if found is None:
         version = "" if number is None else f" in version {number}"
-        raise Unprepared("SCHEMA_UNKNOWN", f"There is no schema {name[:63]!r}{version}.")
+        raise PreparationFailed("SCHEMA_UNKNOWN", f"There is no schema {name[:63]!r}{version}.")
     return given | {slot_of(found.schema.kind): found.document}
 
 
 _PREPARATIONS: dict[str, Callable[[ToolRun], dict[str, Any]]] = {
-    "write_file": _with_quota,
-    "validate_content": _with_schema,
+    "write_file": _add_quota,
+    "validate_content": _add_schema,
 }

@@ -18,68 +18,68 @@ from tools.definitions.implementations.http_requests import ToolHttpRequest, bui
 from tools.definitions.implementations.http_tools import BODILESS, UnusableArgument
 from tools.definitions.vocabulary import Delivery
 from tools.runners.sandbox_runs import (
+    CredentialUnavailable,
     Surroundings,
-    Uncredentialed,
-    around_builtin,
-    headers_of,
-    without,
+    builtin_surroundings,
+    credential_headers,
+    missing_credential_result,
 )
 from tools.runners.tool_runs import ToolRun, sandbox_client
 
 MOST_REDIRECTS = 3
 MOST_ANSWER = 32 * MIB
 EXCERPT = 500
-_HEADS = MIB  # for headers of the response, and of redirects
-_RETRIED = frozenset({429, 503})
+_HEADER_BYTES = MIB  # for headers of the response, and of redirects
+_RETRYABLE_STATUSES = frozenset({429, 503})
 
 
-class NotBound(Exception):
+class CredentialNotBound(Exception):
     """No entry for the host names the credential."""
 
 
 def run(job: ToolRun) -> SandboxResult:
-    around = around_builtin(job, HTTP_CALL)
+    around = builtin_surroundings(job, HTTP_CALL)
     try:
         request = build_request(job.definition.raw["implementation"], job.arguments)
         url = Url.parse(request.url)
     except (UnusableArgument, BrokenGrammar) as error:
-        return _failed("REQUEST_INVALID", str(error))
+        return _failure("REQUEST_INVALID", str(error))
     if around.profile.network == Network.NONE:
-        return _failed("NETWORK_OFF", "Its sandbox profile gives the tool no network.")
+        return _failure("NETWORK_OFF", "Its sandbox profile gives the tool no network.")
     try:
-        rule = _rule(job, around, request.method, url)
+        rule = _egress_rule(job, around, request.method, url)
     except Denied as denied:
         refused = EgressAttempt("helper", request.method, url.host.text, url.port, code=denied.code)
-        return replace(_failed(denied.code, f"{_sentence(denied)}"), network=(refused,))
-    except NotBound as error:
-        return _failed("CREDENTIAL_NOT_BOUND", str(error))
-    except Uncredentialed as error:
-        return without(error)
+        return replace(_failure(denied.code, f"{_sentence(denied)}"), network=(refused,))
+    except CredentialNotBound as error:
+        return _failure("CREDENTIAL_NOT_BOUND", str(error))
+    except CredentialUnavailable as error:
+        return missing_credential_result(error)
     outcome = sandbox_client().run(
-        _spec(job, around, request, rule), cancelled=job.stop, until=job.until
+        _sandbox_spec(job, around, request, rule), cancelled=job.stop, until=job.until
     )
-    return _told(job, outcome, Mask(value for _, value in rule.headers))
+    return _tool_result(job, outcome, Mask(value for _, value in rule.headers))
 
 
-def _rule(job: ToolRun, around: Surroundings, method: str, url: Url) -> HostRule:
+def _egress_rule(job: ToolRun, around: Surroundings, method: str, url: Url) -> HostRule:
     """The entry of the lists of hosts for this host, restricted to this port and method.
 
-    Raises `Denied`, `NotBound`, `Uncredentialed`.
+    Raises `Denied`, `CredentialNotBound`, `CredentialUnavailable`.
     """
-    covering = _most_exact(around.hosts, url)
+    covering = _most_exact_hosts(around.hosts, url)
     credential = job.definition.credential
     bound = [one for one in covering if credential is None or credential in credentials_in([one])]
     if covering and not bound:
-        raise NotBound(
+        raise CredentialNotBound(
             f"The tool needs the credential {credential}; no entry for {url.host} in the list of "
             "allowed hosts names it."
         )
-    headers = headers_of(credentials_in(bound), job.snapshot)
+    headers = credential_headers(credentials_in(bound), job.snapshot)
     found = Rules(EgressPolicy(rules_of(bound, headers))).admit(method, url)
     return replace(found, host=url.host.text, ports=(url.port,), methods=(method,))
 
 
-def _most_exact(items: tuple[Item, ...], url: Url) -> list[Item]:
+def _most_exact_hosts(items: tuple[Item, ...], url: Url) -> list[Item]:
     """An entry for one host precedes a wider one, as in the broker."""
     read = [(item, read_rule(HostRule(_host(item)))) for item in items]
     covering = [(item, rule.exactness) for item, rule in read if rule.covers(url.host)]
@@ -91,7 +91,7 @@ def _host(item: Item) -> str:
     return item if isinstance(item, str) else str(item["host"])
 
 
-def _spec(
+def _sandbox_spec(
     job: ToolRun, around: Surroundings, request: ToolHttpRequest, rule: HostRule
 ) -> SandboxSpec:
     redirects = MOST_REDIRECTS if request.method in BODILESS else 0
@@ -99,7 +99,7 @@ def _spec(
     limits = EgressLimits(
         requests=1 + redirects,
         connections=1,
-        response_bytes=most + _HEADS,
+        response_bytes=most + _HEADER_BYTES,
         request_s=job.timeout_s,
     )
     return SandboxSpec(
@@ -121,21 +121,21 @@ def _spec(
     )
 
 
-def _told(job: ToolRun, outcome: SandboxResult, mask: Mask) -> SandboxResult:
+def _tool_result(job: ToolRun, outcome: SandboxResult, mask: Mask) -> SandboxResult:
     """The response as the tool's output, or the error; credentials are masked in both."""
     outcome = replace(outcome, stdout="", stderr="")
     if outcome.outcome == RunOutcome.SUCCESS:
-        return _answered(outcome, mask)
+        return _response_result(outcome, mask)
     if outcome.outcome != RunOutcome.FAILED:
         return outcome
     pure = job.definition.raw["delivery"] == Delivery.PURE
-    if not pure and _unanswered(outcome):
+    if not pure and _is_unanswered(outcome):
         return replace(outcome, error_code=ErrorCode.LOST)
-    said = mask.text(outcome.error_message or "")
-    return replace(outcome, output=None, error_message=_begun(outcome.network) + said)
+    response = mask.text(outcome.error_message or "")
+    return replace(outcome, output=None, error_message=_earlier_answer(outcome.network) + response)
 
 
-def _unanswered(outcome: SandboxResult) -> bool:
+def _is_unanswered(outcome: SandboxResult) -> bool:
     """Something was sent, or may have been, and no answer came."""
     if outcome.error_code == ErrorCode.EGRESS_UNAVAILABLE:  # the broker stopped meanwhile
         return True
@@ -143,7 +143,7 @@ def _unanswered(outcome: SandboxResult) -> bool:
     return last is not None and last.bytes_sent > 0 and not last.status
 
 
-def _begun(network: tuple[EgressAttempt, ...]) -> str:
+def _earlier_answer(network: tuple[EgressAttempt, ...]) -> str:
     """What came before the failure, so that the error is not read as no answer at all."""
     answered = [one.status for one in network if one.status]
     if not answered:
@@ -153,30 +153,30 @@ def _begun(network: tuple[EgressAttempt, ...]) -> str:
     return f"The server answered with status {answered[-1]}, but: "
 
 
-def _answered(outcome: SandboxResult, mask: Mask) -> SandboxResult:
-    said: dict[str, Any] = outcome.output
-    if "excerpt" not in said:
-        return replace(outcome, output=mask.value(said["output"]))
+def _response_result(outcome: SandboxResult, mask: Mask) -> SandboxResult:
+    response: dict[str, Any] = outcome.output
+    if "excerpt" not in response:
+        return replace(outcome, output=mask.value(response["output"]))
     return replace(
         outcome,
         outcome=RunOutcome.FAILED,
         output=None,
         error_code="UPSTREAM_STATUS",
-        error_message=_refusal(said, mask),
+        error_message=_refusal_message(response, mask),
     )
 
 
-def _refusal(said: dict[str, Any], mask: Mask) -> str:
-    status, words = said["status"], f"The server answered with status {said['status']}."
+def _refusal_message(response: dict[str, Any], mask: Mask) -> str:
+    status, words = response["status"], f"The server answered with status {response['status']}."
     if 300 <= status < 400:
         words += " Redirects of this method are not followed."
-    if status in _RETRIED and said["retry_after"]:
-        words += f" It asks to wait (Retry-After): {mask.text(said['retry_after'])}."
-    excerpt = _cut(said["excerpt"], mask)
+    if status in _RETRYABLE_STATUSES and response["retry_after"]:
+        words += f" It asks to wait (Retry-After): {mask.text(response['retry_after'])}."
+    excerpt = _masked_excerpt(response["excerpt"], mask)
     return f"{words} {excerpt}".strip()
 
 
-def _cut(text: str, mask: Mask) -> str:
+def _masked_excerpt(text: str, mask: Mask) -> str:
     """Masked before it is cut: half a credential is one too much. The sandbox has cut it already,
     so what may be half of one at its end goes too."""
     masked = mask.text(text[: len(text) - mask.longest] if len(text) > 10 * EXCERPT else text)
@@ -188,5 +188,5 @@ def _sentence(denied: Denied) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _failed(code: str, message: str) -> SandboxResult:
+def _failure(code: str, message: str) -> SandboxResult:
     return SandboxResult(RunOutcome.FAILED, error_code=code, error_message=message)

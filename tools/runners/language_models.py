@@ -1,4 +1,8 @@
-"""Runs prompt tools: the question is built here, the model's answer is the output."""
+"""Runs tools that ask a language model: prompt tools, text completion, and `ask_model`.
+
+The worker sends the questions itself, since the key of the model never enters the sandbox. Each
+question has its cost: what the model tokens, or what was reserved for it.
+"""
 
 import json
 import time
@@ -26,12 +30,6 @@ _CUT_WARNING = (
 _CUT_FLAW = "Your reply was cut: it was too long, or a filter ended it."
 # The reply is twice in the output, and every character of it may be escaped there.
 _OUTPUT_SHARE = 8
-
-
-@lru_cache(maxsize=1)
-def _model_connections() -> UpstreamPool:
-    """Connections to the models' endpoint; kept, never made in a call."""
-    return UpstreamPool()
 
 
 def model_refusal(name: str) -> UpstreamResult | None:
@@ -62,10 +60,10 @@ def ask_model(
     model = chat.Model(settings.LLM_BASE_URL, name, settings.LLM_API_KEY)
     bounds = RequestBounds(job.stop, time.monotonic() + job.timeout_s, job.until)
     try:
-        said = chat.ask(_model_connections(), model, question, bounds, tell)
+        reply = chat.ask(_model_connections(), model, question, bounds, tell)
     except chat.ModelFailure as failure:
         cost = None if failure.began else Decimal(0)
-        return _failed(failure.code, failure.message, cost=cost)
+        return _failure(failure.code, failure.message, cost=cost)
     except RequestStopped:
         return UpstreamResult(
             RunOutcome.CANCELLED,
@@ -79,37 +77,14 @@ def ask_model(
         )
     return UpstreamResult(
         RunOutcome.SUCCESS,
-        output=output(said),
-        cost=_answer_cost(job, name, said),
-        counts=_token_counts(said),
+        output=output(reply),
+        cost=_answer_cost(job, name, reply),
+        counts=_token_counts(reply),
     )
 
 
 def refuse_question(code: str, message: str) -> UpstreamResult:
-    return _failed(code, message, cost=Decimal(0))
-
-
-def _answer_cost(job: ToolRun, name: str, said: chat.ModelAnswer) -> Decimal | None:
-    """None stands for the reserved cost: for models without a price, and without a token count.
-
-    Never more than was reserved. An endpoint that counts more than its limits allow counts wrong,
-    and cannot overdraw a budget.
-    """
-    price = settings.LLM_PRICES.get(name)
-    if price is None or said.input_tokens is None or said.output_tokens is None:
-        return None
-    counted = model_prices.cost(price, said.input_tokens, said.output_tokens)
-    return min(counted, model_prices.most(job.definition, job.parameters))
-
-
-def _token_counts(said: chat.ModelAnswer) -> dict[str, int]:
-    if said.input_tokens is None or said.output_tokens is None:
-        return {}
-    return {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
-
-
-def _failed(code: str, message: str, *, cost: Decimal | None) -> UpstreamResult:
-    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)
+    return _failure(code, message, cost=Decimal(0))
 
 
 def run_prompt(job: ToolRun) -> UpstreamResult:
@@ -129,6 +104,55 @@ def run_completion(job: ToolRun) -> UpstreamResult:
     return _run_prompt(job, question)
 
 
+def run_ask_model(job: ToolRun) -> UpstreamResult:
+    """One question of an agent; the answer is parsed as its move."""
+    arguments = job.arguments
+    name = model_prices.model_asked(arguments)
+    if objection := _question_refusal(arguments) or model_refusal(name):
+        return objection
+    question = chat.ChatRequest(
+        [_chat_message(one) for one in arguments["messages"]],
+        chat.AnswerLimits(
+            arguments["max_tokens"], job.definition.max_output_bytes // _OUTPUT_SHARE
+        ),
+        tools=[{"type": "function", "function": tool} for tool in arguments["tools"]],
+        stop=_STOP_TEXTS if arguments["format"] == "text" else (),
+    )
+    tell, read = _reply_readers(arguments["format"], job.tell)
+    return ask_model(
+        job, name, question, tell, lambda reply: _reply_output(read(reply), name, reply)
+    )
+
+
+@lru_cache(maxsize=1)
+def _model_connections() -> UpstreamPool:
+    """The connections of this process to the endpoint of models, which calls share."""
+    return UpstreamPool()
+
+
+def _answer_cost(job: ToolRun, name: str, reply: chat.ModelAnswer) -> Decimal | None:
+    """None stands for the reserved cost: for models without a price, and without a token count.
+
+    Never more than was reserved. An endpoint that counts more than its limits allow counts wrong,
+    and cannot overdraw a budget.
+    """
+    price = settings.LLM_PRICES.get(name)
+    if price is None or reply.input_tokens is None or reply.output_tokens is None:
+        return None
+    tokens = model_prices.cost(price, reply.input_tokens, reply.output_tokens)
+    return min(tokens, model_prices.most(job.definition, job.parameters))
+
+
+def _token_counts(reply: chat.ModelAnswer) -> dict[str, int]:
+    if reply.input_tokens is None or reply.output_tokens is None:
+        return {}
+    return {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
+
+
+def _failure(code: str, message: str, *, cost: Decimal | None) -> UpstreamResult:
+    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)
+
+
 def _run_prompt(job: ToolRun, prompt: str) -> UpstreamResult:
     implementation = job.definition.raw["implementation"]
     name, system = model_prices.model_of(implementation), implementation["system"]
@@ -143,24 +167,24 @@ def _run_prompt(job: ToolRun, prompt: str) -> UpstreamResult:
         model_prices.max_tokens(implementation), job.definition.max_output_bytes
     )
     question = chat.ChatRequest(messages, limits)
-    told = reasoning.ReasoningFilter(job.tell)
-    done = ask_model(job, name, question, told.feed, lambda said: said)
+    answer_filter = reasoning.ReasoningFilter(job.tell)
+    done = ask_model(job, name, question, answer_filter.feed, lambda reply: reply)
     if not isinstance(done.output, chat.ModelAnswer):
         return done
     return replace(done, **_answer_outcome(done.output))
 
 
-def _answer_outcome(said: chat.ModelAnswer) -> dict[str, Any]:
+def _answer_outcome(reply: chat.ModelAnswer) -> dict[str, Any]:
     """A truncated answer is an error, as is reasoning without an answer."""
-    answer = reasoning.visible(said.text)
-    answer = answer if answer == said.text else answer.strip()
-    if said.cut:
+    answer = reasoning.visible_text(reply.text)
+    answer = answer if answer == reply.text else answer.strip()
+    if reply.cut:
         message = (
             "The model's answer was cut by its endpoint, at max_tokens or by a filter. Raise "
             "max_tokens, or ask for less."
         )
         return _failure_fields("MODEL_CUT", message)
-    if not answer and said.text.strip():
+    if not answer and reply.text.strip():
         return _failure_fields("MODEL_NO_ANSWER", "The model reasoned and gave no answer.")
     return {"output": answer}
 
@@ -174,21 +198,6 @@ def _prompt_size(prompt: str, system: str | None) -> int:
     return len(prompt.encode("utf-8", "replace")) + len((system or "").encode())
 
 
-def run_ask_model(job: ToolRun) -> UpstreamResult:
-    given = job.arguments
-    name = model_prices.model_asked(given)
-    if objection := _question_refusal(given) or model_refusal(name):
-        return objection
-    question = chat.ChatRequest(
-        [_chat_message(one) for one in given["messages"]],
-        chat.AnswerLimits(given["max_tokens"], job.definition.max_output_bytes // _OUTPUT_SHARE),
-        tools=[{"type": "function", "function": tool} for tool in given["tools"]],
-        stop=_STOP_TEXTS if given["format"] == "text" else (),
-    )
-    tell, read = _reply_readers(given["format"], job.tell)
-    return ask_model(job, name, question, tell, lambda said: _reply_output(read(said), name, said))
-
-
 def _reply_readers(
     form: str, tell: Tell
 ) -> tuple[Tell, Callable[[chat.ModelAnswer], model_replies.ModelReply]]:
@@ -197,36 +206,36 @@ def _reply_readers(
         reader = model_replies.ModelReplyParser(tell)
         return reader.feed, lambda _: reader.close()
     if form == "native":
-        return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.native(
-            said.text, said.call, said.more
+        return reasoning.ReasoningFilter(tell).feed, lambda reply: model_replies.parse_native(
+            reply.text, reply.call, reply.more
         )
-    return reasoning.ReasoningFilter(tell).feed, lambda said: model_replies.plain(said.text)
+    return reasoning.ReasoningFilter(tell).feed, lambda reply: model_replies.parse_text(reply.text)
 
 
-def _question_refusal(given: dict[str, Any]) -> UpstreamResult | None:
-    named = given["model"]
-    if named and named != settings.LLM_MODEL and named not in settings.LLM_PRICES:
+def _question_refusal(arguments: dict[str, Any]) -> UpstreamResult | None:
+    model = arguments["model"]
+    if model and model != settings.LLM_MODEL and model not in settings.LLM_PRICES:
         return refuse_question(
             "MODEL_NOT_ALLOWED",
-            f"The model {named[:60]} may not be asked: it is neither LLM_MODEL nor in LLM_PRICES. "
+            f"The model {model[:60]} may not be asked: it is neither LLM_MODEL nor in LLM_PRICES. "
             "Name another, or none.",
         )
-    if given["tools"] and given["format"] != "native":
+    if arguments["tools"] and arguments["format"] != "native":
         return refuse_question("PROMPT_INVALID", "Only the native format takes tools.")
     most = model_prices.MOST_ASKED_BYTES
-    if model_prices.weight(given) > most:
+    if model_prices.weight(arguments) > most:
         return refuse_question("PROMPT_TOO_LONG", f"Messages and tools are more than {most} bytes.")
     return None
 
 
-def _chat_message(given: dict[str, Any]) -> dict[str, Any]:
-    """In the protocol's form."""
-    message = {"role": given["role"], "content": given["content"]}
-    if "action_id" in given:
-        message["tool_call_id"] = given["action_id"]
-    actions = [*filter(None, [given.get("action")]), *given.get("further_actions", [])]
+def _chat_message(turn: dict[str, Any]) -> dict[str, Any]:
+    """One turn of the conversation, in the form of the protocol."""
+    message = {"role": turn["role"], "content": turn["content"]}
+    if "action_id" in turn:
+        message["tool_call_id"] = turn["action_id"]
+    actions = [*filter(None, [turn.get("action")]), *turn.get("further_actions", [])]
     if actions:
-        message["content"] = given["content"] or None
+        message["content"] = turn["content"] or None
         message["tool_calls"] = [_tool_call(one) for one in actions]
     return message
 
@@ -240,12 +249,12 @@ def _tool_call(action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reply_output(
-    move: model_replies.ModelReply, model: str, said: chat.ModelAnswer
+    move: model_replies.ModelReply, model: str, reply: chat.ModelAnswer
 ) -> dict[str, Any]:
-    counted = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
+    tokens = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
     found = asdict(move)
     found["further_actions"] = list(found.pop("further"))
-    if said.cut and move.flaw:
+    if reply.cut and move.flaw:
         found["flaw"] = f"{_CUT_FLAW} {move.flaw}"
-    warnings = [_CUT_WARNING] if said.cut else []
-    return found | {"model": model, "warnings": warnings} | counted
+    warnings = [_CUT_WARNING] if reply.cut else []
+    return found | {"model": model, "warnings": warnings} | tokens

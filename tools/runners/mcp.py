@@ -52,88 +52,88 @@ def run(run: ToolRun) -> UpstreamResult:
     server = run.snapshot.mcp_servers.get(implementation["server"])
     if server is None:
         message = f"There is no MCP server {implementation['server']} in this organization."
-        return _failed(UpstreamCode.UNAVAILABLE, message, Mask(()))
-    return _with_token(run, server, owner_of(server, run.caller_kind, run.caller_id))
+        return _failure(UpstreamCode.UNAVAILABLE, message, Mask(()))
+    return _call_with_token(run, server, owner_of(server, run.caller_kind, run.caller_id))
 
 
-def _with_token(
+def _call_with_token(
     run: ToolRun, server: CatalogServer, owner: str, refused: str = ""
 ) -> UpstreamResult:
     """A token that the server refuses is renewed once: the call was not started with it."""
     try:
         endpoint = endpoint_of(server, owner, refused=refused)
     except UpstreamFailure as problem:
-        return _failed(problem.code, str(problem), Mask(()))
+        return _failure(problem.code, str(problem), Mask(()))
     mask = mask_of_values(endpoint.secrets)
     try:
-        answer, tool = _watched(run, server, endpoint, mask)
+        answer, tool = _call_and_note_health(run, server, endpoint, mask)
     except Stopped as stopped:
-        return _stopped(run, stopped)
+        return _stopped_result(run, stopped)
     except Lost as problem:
         return UpstreamResult(RunOutcome.FAILED, None, ErrorCode.LOST, str(problem))
     except Unauthorized as problem:
         if problem.challenge.wants_more:
-            _noted(partial(mcp_tokens.note_wanted, server, owner, problem.challenge))
+            _write_note(partial(mcp_tokens.note_wanted, server, owner, problem.challenge))
         elif endpoint.token and not refused:
-            return _with_token(run, server, owner, endpoint.token)
-        return _failed(problem.code, str(problem), mask, data=problem.data)
+            return _call_with_token(run, server, owner, endpoint.token)
+        return _failure(problem.code, str(problem), mask, data=problem.data)
     except Unusable as problem:
-        return _failed(problem.code, str(problem), mask, answer=_shown(run, problem.answer))
+        return _failure(problem.code, str(problem), mask, answer=_disclosable(run, problem.answer))
     except UpstreamFailure as problem:
-        return _failed(problem.code, str(problem), mask, data=problem.data)
+        return _failure(problem.code, str(problem), mask, data=problem.data)
     return _result(run, answer, tool, mask)
 
 
-def _watched(
+def _call_and_note_health(
     run: ToolRun, server: CatalogServer, endpoint: Endpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     """Makes the call, and records the server's health."""
     breaker = hub().breaker(endpoint.server)
     was_open, unknown = breaker.open, breaker.open or breaker.untried
     try:
-        return _called(run, server, endpoint, mask)
+        return _call_pinned(run, server, endpoint, mask)
     except UpstreamFailure as problem:
         if breaker.open and not was_open:
             said = mask.quotation(str(problem))
-            _noted(partial(mcp_health.note_dead, server.id, said))
+            _write_note(partial(mcp_health.note_dead, server.id, said))
         raise
     finally:
         if unknown and not (breaker.open or breaker.untried):
-            _noted(partial(mcp_health.note_alive, server.id))
+            _write_note(partial(mcp_health.note_alive, server.id))
 
 
-def _called(
+def _call_pinned(
     run: ToolRun, server: CatalogServer, endpoint: Endpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     pin = run.definition.raw["implementation"].get("pin", "")
     try:
-        return _asked(run, server, endpoint, pin, mask)
+        return _send_call(run, server, endpoint, pin, mask)
     except Changed as change:
         if server.scope != CredentialScope.ORGANIZATION:
             raise  # a per-caller list does not apply to other callers
         tool = run.snapshot.tools[run.definition.name]
         seen = mask.value(change.seen)
-        _noted(partial(mcp_health.note_changed, tool, run.snapshot.organization_id, seen))
+        _write_note(partial(mcp_health.note_changed, tool, run.snapshot.organization_id, seen))
         if tool.on_drift == OnDrift.REFUSE or change.seen is None:
             raise
-        return _asked(run, server, endpoint, "", mask)
+        return _send_call(run, server, endpoint, "", mask)
 
 
-def _asked(
+def _send_call(
     run: ToolRun, server: CatalogServer, endpoint: Endpoint, pin: str, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     return hub().call(
         endpoint,
-        _name_there(run, server),
+        _remote_name(run, server),
         _arguments(run),
         timeout_s=run.timeout_s,
         pin=pin,
-        over=lambda: _over(run),
+        over=lambda: _is_over(run),
         tell=lambda words: run.tell(mask.quotation(words)),
     )
 
 
-def _name_there(run: ToolRun, server: CatalogServer) -> str:
+def _remote_name(run: ToolRun, server: CatalogServer) -> str:
     tool = str(run.definition.raw["implementation"]["tool"])
     return server.remote_name if server.remote_name and tool == server.name else tool
 
@@ -143,11 +143,11 @@ def _arguments(run: ToolRun) -> dict[str, Any]:
     return run.arguments if run.definition.raw["parameters"] else run.parameters
 
 
-def _over(run: ToolRun) -> bool:
+def _is_over(run: ToolRun) -> bool:
     return run.stop.is_set() or (run.until is not None and run.until() <= time.monotonic())
 
 
-def _noted(note: Callable[[], None]) -> None:
+def _write_note(note: Callable[[], None]) -> None:
     try:
         note()
     finally:
@@ -159,20 +159,20 @@ def _result(
     run: ToolRun, answer: ToolAnswer, tool: UpstreamTool | None, mask: Mask
 ) -> UpstreamResult:
     if answer.failed:
-        data = _shown(run, answer.data)
+        data = _disclosable(run, answer.data)
         hidden = answer.structured and run.definition.transform.narrows
         message = (not hidden and answer.message) or "The tool failed."
-        return _failed(ErrorCode.TOOL_ERROR, message, mask, answer.warnings, data=data)
-    declared = _promised(run, tool)
+        return _failure(ErrorCode.TOOL_ERROR, message, mask, answer.warnings, data=data)
+    declared = _promised_schema(run, tool)
     if declared:
-        answer, flaw = _held_to(declared, answer, run)
+        answer, flaw = _check_against_schema(declared, answer, run)
         if flaw:
-            whole = _shown(run, _whole(answer))
-            return _failed(UpstreamCode.INVALID, flaw, mask, answer.warnings, answer=whole)
-    output, left_out = _with_bytes(run, answer, mask)
+            whole = _disclosable(run, _complete_answer(answer))
+            return _failure(UpstreamCode.INVALID, flaw, mask, answer.warnings, answer=whole)
+    output, left_out = _output_with_media(run, answer, mask)
     if _size(output) > run.definition.max_output_bytes:
         message = "The MCP server answered more than the tool may return."
-        return _failed(ErrorCode.OUTPUT_LIMIT, message, mask)
+        return _failure(ErrorCode.OUTPUT_LIMIT, message, mask)
     return UpstreamResult(
         RunOutcome.SUCCESS,
         output,
@@ -181,7 +181,7 @@ def _result(
     )
 
 
-def _promised(run: ToolRun, tool: UpstreamTool | None) -> dict[str, Any] | None:
+def _promised_schema(run: ToolRun, tool: UpstreamTool | None) -> dict[str, Any] | None:
     """The schema that the server's answer is held to. An import with an empty output schema
     promises none."""
     declared = tool.output_schema if tool else None
@@ -190,7 +190,9 @@ def _promised(run: ToolRun, tool: UpstreamTool | None) -> dict[str, Any] | None:
     return None if loosened and not run.definition.raw["output_schema"] else declared
 
 
-def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: ToolRun) -> tuple[ToolAnswer, str]:
+def _check_against_schema(
+    declared: dict[str, Any], answer: ToolAnswer, run: ToolRun
+) -> tuple[ToolAnswer, str]:
     """The answer, and its error. A text that is JSON of the schema counts as structured content.
     Content that does not fit the definition's schema is refused later, as for every tool."""
     try:
@@ -198,7 +200,7 @@ def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: ToolRun) -> tupl
     except json_schemas.BadSchema:
         return answer, ""  # an invalid schema is ignored
     if answer.structured:
-        answer, fits = _fitted(answer, validator)
+        answer, fits = _repair_answer(answer, validator)
         fits = fits or bool(run.definition.raw["output_schema"])
         return answer, "" if fits else _NOT_AS_DECLARED
     try:
@@ -211,7 +213,9 @@ def _held_to(declared: dict[str, Any], answer: ToolAnswer, run: ToolRun) -> tupl
     return replace(answer, output=parsed, structured=True, beside=(), warnings=warnings), ""
 
 
-def _fitted(answer: ToolAnswer, validator: json_schemas.Validator) -> tuple[ToolAnswer, bool]:
+def _repair_answer(
+    answer: ToolAnswer, validator: json_schemas.Validator
+) -> tuple[ToolAnswer, bool]:
     """The answer, and whether it fits its schema, if necessary after a repair: PHP's [] for an
     empty object, or a text that is JSON."""
     flaws = validator.flaws(answer.output)
@@ -232,20 +236,20 @@ def _fitted(answer: ToolAnswer, validator: json_schemas.Validator) -> tuple[Tool
     return replace(answer, output=read, warnings=(*answer.warnings, *warnings)), True
 
 
-def _whole(answer: ToolAnswer) -> Any:
+def _complete_answer(answer: ToolAnswer) -> Any:
     """The complete answer: the call was made, and may be one that must not be repeated."""
     if not answer.beside:
         return answer.output
     return {"structuredContent": answer.output, "content": [*answer.beside]}
 
 
-def _shown(run: ToolRun, received: Any) -> Any:
+def _disclosable(run: ToolRun, received: Any) -> Any:
     """The part of an answer that an error may show: nothing where the definition has a
     transform."""
     return None if run.definition.transform.narrows else received
 
 
-def _with_bytes(run: ToolRun, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[str, ...]]:
+def _output_with_media(run: ToolRun, answer: ToolAnswer, mask: Mask) -> tuple[Any, tuple[str, ...]]:
     """The output, and a warning where something of the answer is not in it. Images and audio
     beside structured content are in it under a name of their own, where the definition's schema
     allows that and nothing is selected or redacted."""
@@ -278,7 +282,7 @@ def _size(output: Any) -> int:
     return len(text.encode())
 
 
-def _stopped(run: ToolRun, stopped: Stopped) -> UpstreamResult:
+def _stopped_result(run: ToolRun, stopped: Stopped) -> UpstreamResult:
     if stopped.late:
         message = f"The MCP server did not answer within {run.timeout_s} s."
         return UpstreamResult(RunOutcome.TIMEOUT, None, ErrorCode.TIMEOUT, message)
@@ -286,12 +290,12 @@ def _stopped(run: ToolRun, stopped: Stopped) -> UpstreamResult:
     return UpstreamResult(RunOutcome.CANCELLED, None, code, "the caller ended the call")
 
 
-def _failed(
+def _failure(
     code: str, message: str, mask: Mask, warnings: tuple[str, ...] = (), **received: Any
 ) -> UpstreamResult:
     """`received` is what the server sent beside the message: masked, and then cut."""
     kept = {key: value for key, value in received.items() if value is not None}
-    details = {key: _bounded(mask.value(clean_value(value, []))) for key, value in kept.items()}
+    details = {key: _shorten(mask.value(clean_value(value, []))) for key, value in kept.items()}
     return UpstreamResult(
         RunOutcome.FAILED,
         None,
@@ -302,6 +306,6 @@ def _failed(
     )
 
 
-def _bounded(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return value if len(text) <= MOST_DETAILS else f"{text[:MOST_DETAILS]}…"

@@ -11,7 +11,7 @@ from audit.events import Outcome as Evidence
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from tools.messaging import outbox
-from tools.messaging.outbox import MessageDraft, NotWritten
+from tools.messaging.outbox import MessageDraft, MessageRefused
 from tools.models import Message, MessageChannel
 from tools.runners.tool_runs import ToolRun, UpstreamResult
 
@@ -36,18 +36,18 @@ def run(job: ToolRun) -> UpstreamResult:
             RunOutcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN, error_message=words
         )
     try:
-        message = outbox.write(UUID(str(job.snapshot.organization_id)), draft)
+        message = outbox.store_message(UUID(str(job.snapshot.organization_id)), draft)
         connection.close()  # not held while waiting for a server
-        outbox.deliver(message, draft.data, min(job.timeout_s, _TIMEOUT_S))
-    except NotWritten as refusal:
-        return _failed(refusal.code, str(refusal))
+        outbox.deliver_message(message, draft.data, min(job.timeout_s, _TIMEOUT_S))
+    except MessageRefused as refusal:
+        return _failure(refusal.code, str(refusal))
     except NotTold as problem:
-        return _failed(ErrorCode.LOST if problem.begun else "MESSAGE_NOT_SENT", str(problem))
+        return _failure(ErrorCode.LOST if problem.begun else "MESSAGE_NOT_SENT", str(problem))
     return UpstreamResult(RunOutcome.SUCCESS, output=_output(message))
 
 
 def try_channel(*, channel: MessageChannel, recipients: list[str], by: Actor) -> Message:
-    """Sends a test message, which is stored like every other. Raises `NotWritten`."""
+    """Sends a test message, which is stored like every other. Raises `MessageRefused`."""
     draft = MessageDraft(
         channel=channel.name,
         recipients=recipients,
@@ -55,10 +55,10 @@ def try_channel(*, channel: MessageChannel, recipients: list[str], by: Actor) ->
         body=f"The channel {channel.name} works.",
         sender=f"{by.kind}:{by.name}",
     )
-    message = outbox.write(channel.organization_id, draft)
+    message = outbox.store_message(channel.organization_id, draft)
     problem = ""
     try:
-        outbox.deliver(message, {}, _TRIAL_S)
+        outbox.deliver_message(message, {}, _TRIAL_S)
     except NotTold as reason:
         problem = str(reason)
     record(
@@ -82,5 +82,5 @@ def _output(message: Message) -> dict[str, object]:
     }
 
 
-def _failed(code: str, message: str) -> UpstreamResult:
+def _failure(code: str, message: str) -> UpstreamResult:
     return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message)

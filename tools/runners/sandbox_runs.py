@@ -1,4 +1,5 @@
-"""Derives the sandbox of a run: isolation level, mounts, network, limits, and allowed hosts."""
+"""Runs code in the sandbox, and derives the sandbox of each run: isolation level, mounts, network,
+limits, and allowed hosts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -34,39 +35,43 @@ class Surroundings:
     hosts: tuple[Item, ...] = ()
 
 
-def around_code(run: ToolRun) -> Surroundings:
+class CredentialUnavailable(Exception):
+    """A credential is not there, or cannot be read. The text names it, never its value."""
+
+
+def code_surroundings(run: ToolRun) -> Surroundings:
     """A tool of the organization's own: nothing but what its sandbox profile allows."""
     own = run.profile
     profile = Profile(
         level=run.level,
         mounts=own.mounts if own else (),
         backend=own.backend if own else Backend.PROCESS,
-        network=_door(run.level, own),
+        network=_network(run.level, own),
         language=run.definition.language,
     )
     return Surroundings(profile, _limits(run), own.allowed_hosts if own else ())
 
 
-def around_builtin(run: ToolRun, builtin: Isolated) -> Surroundings:
+def builtin_surroundings(run: ToolRun, builtin: Isolated) -> Surroundings:
     """A tool of the product: it keeps its own files; a sandbox profile sets limits and hosts."""
     own = run.profile
     profile = replace(
         builtin.profile(run.organization),
         level=run.level,
         backend=own.backend if own else Backend.PROCESS,
-        network=_door_of_builtin(run, builtin),
+        network=_builtin_network(run, builtin),
     )
     return Surroundings(
-        profile, _in_workspace(run), own.allowed_hosts if own else run.snapshot.allowed_hosts
+        profile, _workspace_limits(run), own.allowed_hosts if own else run.snapshot.allowed_hosts
     )
 
 
-def perform(run: ToolRun, program: Program, around: Surroundings) -> SandboxResult:
+def run_program(run: ToolRun, program: Program, around: Surroundings) -> SandboxResult:
     """Runs the program in the sandbox; a SANDBOX_ERROR where a credential is missing."""
     try:
-        egress = policy_of(around, run.snapshot)
-    except Uncredentialed as error:
-        return without(error)
+        egress = egress_policy(around, run.snapshot)
+    except CredentialUnavailable as error:
+        return missing_credential_result(error)
     spec = SandboxSpec(
         organization=run.organization,
         profile=around.profile,
@@ -78,30 +83,43 @@ def perform(run: ToolRun, program: Program, around: Surroundings) -> SandboxResu
     return sandbox_client().run(spec, cancelled=run.stop, until=run.until)
 
 
-def policy_of(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:
-    """Without network there is no rule, and no credential is decrypted. Raises `Uncredentialed`."""
+def egress_policy(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:
+    """Without network there is no rule, and no credential is decrypted. Raises
+    `CredentialUnavailable`."""
     if around.profile.network == Network.NONE:
         return EgressPolicy()
-    headers = headers_of(credentials_in(around.hosts), snapshot)
+    headers = credential_headers(credentials_in(around.hosts), snapshot)
     return EgressPolicy(rules_of(around.hosts, headers))
 
 
-class Uncredentialed(Exception):
-    """A credential is not there, or cannot be read. The text names it, never its value."""
-
-
-def headers_of(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
-    """The header of each. Raises `Uncredentialed`."""
+def credential_headers(names: Iterable[str], snapshot: Snapshot) -> dict[str, Header]:
+    """The header of each. Raises `CredentialUnavailable`."""
     headers = {}
     for name in names:
         try:
             headers[name] = snapshot.credentials[name].opened()
         except (KeyError, UnreadableSealedText):
-            raise Uncredentialed(f"the credential {name} cannot be read; set it again") from None
+            raise CredentialUnavailable(
+                f"the credential {name} cannot be read; set it again"
+            ) from None
     return headers
 
 
-def _door(level: IsolationLevel, own: CatalogProfile | None) -> Network:
+def missing_credential_result(error: CredentialUnavailable) -> SandboxResult:
+    return SandboxResult(
+        RunOutcome.SANDBOX_ERROR,
+        error_code=ErrorCode.EGRESS_UNAVAILABLE,
+        error_message=str(error),
+    )
+
+
+def run_code(job: ToolRun) -> SandboxResult:
+    implementation = job.definition.raw["implementation"]
+    program = CodeSource(implementation["source"], implementation["entry_point"])
+    return run_program(job, program, code_surroundings(job))
+
+
+def _network(level: IsolationLevel, own: CatalogProfile | None) -> Network:
     """Policy refuses a tool that needs a network at this level; here it just has none."""
     if own is None or not own.allow_network:
         return Network.NONE
@@ -110,11 +128,11 @@ def _door(level: IsolationLevel, own: CatalogProfile | None) -> Network:
     return Network.PROXY if own.proxy else Network.HELPER
 
 
-def _door_of_builtin(run: ToolRun, builtin: Isolated) -> Network:
+def _builtin_network(run: ToolRun, builtin: Isolated) -> Network:
     if not builtin.network:
         return Network.NONE
     if run.profile is not None:
-        return Network.NONE if _door(run.level, run.profile) == Network.NONE else Network.HELPER
+        return Network.NONE if _network(run.level, run.profile) == Network.NONE else Network.HELPER
     return Network.NONE if run.level == IsolationLevel.RESTRICTED else Network.HELPER
 
 
@@ -136,7 +154,7 @@ def _limits(run: ToolRun) -> Limits:
     )
 
 
-def _in_workspace(run: ToolRun) -> Limits:
+def _workspace_limits(run: ToolRun) -> Limits:
     """Built-in tools keep the workspace's quota themselves, and say how much is left. The limit
     here leaves room for temporary files that they write before they replace a file."""
     limits, workspace = _limits(run), run.snapshot.workspace
@@ -145,17 +163,3 @@ def _in_workspace(run: ToolRun) -> Limits:
         shared_bytes=max(2 * workspace.bytes, Limits.shared_bytes),
         shared_files=max(2 * workspace.files, Limits.shared_files),
     )
-
-
-def without(error: Uncredentialed) -> SandboxResult:
-    return SandboxResult(
-        RunOutcome.SANDBOX_ERROR,
-        error_code=ErrorCode.EGRESS_UNAVAILABLE,
-        error_message=str(error),
-    )
-
-
-def run_code(job: ToolRun) -> SandboxResult:
-    implementation = job.definition.raw["implementation"]
-    program = CodeSource(implementation["source"], implementation["entry_point"])
-    return perform(job, program, around_code(job))

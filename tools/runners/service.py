@@ -23,31 +23,31 @@ from tools.toolservices.kombu_client import KombuClient
 from tools.toolservices.redis_client import UNAVAILABLE, ToolServiceClient, ToolServiceRequest
 
 _lock = threading.Lock()
-_elsewhere: dict[str, KombuClient] = {}
+_kombu_clients: dict[str, KombuClient] = {}
 
 
 @lru_cache(maxsize=1)
-def client() -> ToolServiceClient:
+def default_client() -> ToolServiceClient:
     return ToolServiceClient(settings.REDIS_URL)
 
 
-def client_of(organization: str, service: str) -> ToolServiceClient | KombuClient:
+def service_client(organization: str, service: str) -> ToolServiceClient | KombuClient:
     """The client of the broker that the operator configured for the service, else of our own."""
     broker = find_broker(settings.TOOL_SERVICE_BROKERS, organization, service)
     if broker is None:
-        return client()
+        return default_client()
     with _lock:
         key = json.dumps([broker.url, broker.options], sort_keys=True)
-        if key not in _elsewhere:
-            _elsewhere[key] = KombuClient(broker)
-        return _elsewhere[key]
+        if key not in _kombu_clients:
+            _kombu_clients[key] = KombuClient(broker)
+        return _kombu_clients[key]
 
 
 def run(job: ToolRun) -> UpstreamResult:
     implementation = job.definition.raw["implementation"]
     service = job.snapshot.services.get(implementation["service"])
     if service is None or not service.request_queue:
-        return _failed(UNAVAILABLE, "The tool's service is not registered, or has no queue.")
+        return _failure(UNAVAILABLE, "The tool's service is not registered, or has no queue.")
     asked = ToolServiceRequest(
         queue=Queue(job.organization, service.request_queue),
         user=job.caller,
@@ -57,19 +57,19 @@ def run(job: ToolRun) -> UpstreamResult:
         most_bytes=job.definition.max_output_bytes,
     )
     try:
-        own = client_of(job.organization, service.name)
+        own = service_client(job.organization, service.name)
         text = own.call(asked, stop=job.stop, until=job.until, tell=job.tell)
     except NotAnswered as ending:
-        return _ended(ending)
+        return _failure_result(ending)
     return UpstreamResult(RunOutcome.SUCCESS, output=text)
 
 
-def _ended(ending: NotAnswered) -> UpstreamResult:
+def _failure_result(ending: NotAnswered) -> UpstreamResult:
     match ending:
         case NotBegun(code=code) | ToolServiceCallFailed(code=code):
-            return _failed(code, str(ending))
+            return _failure(code, str(ending))
         case ToolServiceCallLost():
-            return _failed(ErrorCode.LOST, str(ending))
+            return _failure(ErrorCode.LOST, str(ending))
         case TimedOut():
             outcome, code = RunOutcome.TIMEOUT, ErrorCode.TIMEOUT
         case ToolServiceCallCancelled(begun=begun):
@@ -81,5 +81,5 @@ def _ended(ending: NotAnswered) -> UpstreamResult:
     return UpstreamResult(outcome, error_code=code, error_message=str(ending))
 
 
-def _failed(code: str, message: str) -> UpstreamResult:
+def _failure(code: str, message: str) -> UpstreamResult:
     return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message)

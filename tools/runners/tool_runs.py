@@ -13,11 +13,18 @@ from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.profiles import sandbox_client
 from tools.definitions.tool import ToolDefinition
 
-__all__ = ["Runner", "ToolRun", "UpstreamResult", "in_turns", "nobody_listens", "sandbox_client"]
+__all__ = [
+    "Runner",
+    "ToolRun",
+    "UpstreamResult",
+    "discard_text",
+    "refuse_composite",
+    "sandbox_client",
+]
 
 
-def nobody_listens(_words: str) -> None:
-    """The listener of a run without followers."""
+def discard_text(_words: str) -> None:
+    """The receiver of streamed text of a run without followers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class ToolRun:
     caller: str = ""
     caller_kind: str = ""
     caller_id: str = ""  # the agent's, or the user's
-    tell: Callable[[str], None] = nobody_listens
+    tell: Callable[[str], None] = discard_text
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -81,6 +88,6 @@ class Runner:
     run: Callable[[ToolRun], SandboxResult]
 
 
-def in_turns(_job: ToolRun) -> SandboxResult:
+def refuse_composite(_job: ToolRun) -> SandboxResult:
     """The runner of composite tools, which no runner runs. Raises `LookupError`."""
-    raise LookupError("a composite call takes turns on the road itself")
+    raise LookupError("a composite call is run by the execution pipeline itself")

@@ -2,7 +2,7 @@
 
 from tools.definitions.vocabulary import ToolType
 from tools.runners import builtin, http, knowledge, language_models, mcp, sandbox_runs, service
-from tools.runners.tool_runs import Runner, in_turns
+from tools.runners.tool_runs import Runner, refuse_composite
 
 RUNNERS: dict[ToolType, Runner] = {
     ToolType.BUILTIN: Runner(builtin.run),
@@ -15,5 +15,5 @@ RUNNERS: dict[ToolType, Runner] = {
     ToolType.KNOWLEDGE_QUERY: Runner(knowledge.run_search),
     ToolType.STRUCTURED_QUERY: Runner(knowledge.run_query),
     ToolType.GRAPH_UPDATE: Runner(knowledge.run_update),
-    ToolType.CHAIN: Runner(in_turns),
+    ToolType.CHAIN: Runner(refuse_composite),
 }

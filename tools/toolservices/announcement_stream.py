@@ -5,9 +5,9 @@ from typing import Any
 
 import redis
 
-from toolcrib_service.queue_protocol import announcements
+from toolcrib_service.queue_protocol import announcements_key
 from toolcrib_service.scripts import LOADED
-from toolcrib_service.service import MOST
+from toolcrib_service.service import MOST_CHARACTERS
 
 # KEYS announcements; ARGV how many, how many bytes of one. A longer one comes without its fields.
 _LISTEN = """
@@ -20,11 +20,11 @@ end
 return found
 """
 AT_ONCE = 20
-MOST_BYTES = 2 * MOST  # of an entry; a longer one is read as an empty one
+MOST_BYTES = 2 * MOST_CHARACTERS  # of an entry; a longer one is read as an empty one
 
 
-class Heard:
-    """`entry` is what `forget` takes."""
+class StreamedAnnouncement:
+    """`entry` is what `delete_entries` takes."""
 
     __slots__ = ("document", "entry", "key", "signature")
 
@@ -35,34 +35,36 @@ class Heard:
         )
 
 
-class Ear:
+class AnnouncementReader:
     def __init__(self, url: str) -> None:
         self._redis: Any = redis.Redis.from_url(
             url, protocol=2, decode_responses=True, encoding_errors="replace",
             socket_timeout=10, socket_connect_timeout=2,
         )  # fmt: skip
 
-    def listen(self, organizations: Iterable[str]) -> dict[str, list[Heard]]:
+    def read_announcements(
+        self, organizations: Iterable[str]
+    ) -> dict[str, list[StreamedAnnouncement]]:
         """The oldest few of each organization that has some. Raises `redis.RedisError`."""
         slugs = list(organizations)
         pipe = self._redis.pipeline(transaction=False)
         for slug in slugs:
-            pipe.eval(_LISTEN, 1, announcements(slug), AT_ONCE, MOST_BYTES)
+            pipe.eval(_LISTEN, 1, announcements_key(slug), AT_ONCE, MOST_BYTES)
         found = pipe.execute(raise_on_error=False)  # a key of a wrong type blocks no other
         return {
-            slug: [Heard(entry, _fields(flat)) for entry, flat in entries]
+            slug: [StreamedAnnouncement(entry, _fields(flat)) for entry, flat in entries]
             for slug, entries in zip(slugs, found, strict=True)
             if isinstance(entries, list) and entries
         }
 
-    def teach(self) -> None:
+    def load_scripts(self) -> None:
         """Loads the scripts that services may run on the broker; a restarted broker has lost
         them."""
         for script in LOADED:
             self._redis.script_load(script)
 
-    def forget(self, organization: str, entries: Iterable[str]) -> None:
-        self._redis.xdel(announcements(organization), *entries)
+    def delete_entries(self, organization: str, entries: Iterable[str]) -> None:
+        self._redis.xdel(announcements_key(organization), *entries)
 
     def close(self) -> None:
         self._redis.close()

@@ -1,4 +1,7 @@
-"""Assembles an answer from the entries of its stream, which any service may have written."""
+"""Assembles an answer from the entries of its stream, which any service may have written.
+
+The exceptions of a call that failed say what is known about it.
+"""
 
 import hmac
 import logging
@@ -12,12 +15,12 @@ from tools.definitions.values import strict_json
 log = logging.getLogger(__name__)
 LONGEST = 1024 * 1024  # characters of one answer, as JSON
 _LONGEST_ESCAPE = 6  # characters of JSON for one byte of text
-_AROUND = 200  # characters of JSON around the text of one answer
+_ENVELOPE_CHARS = 200  # characters of JSON around the text of one answer
 MOST_CHUNKS = 100_000
 MOST_DROPPED = 1_000  # of one call: a stream that others flood is abandoned
 INVALID = "SERVICE_ANSWER_INVALID"
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class NotAnswered(Exception):
@@ -54,17 +57,17 @@ class ToolServiceCallCancelled(NotAnswered):
         self.begun = begun
 
 
-class Gathering:
+class AnswerAssembly:
     """The chunks of one call. `done` once the service has sent the end."""
 
     def __init__(
         self, call: str, token: str, *, most_bytes: int, tell: Callable[[str], None]
     ) -> None:
         self._call, self._token = call, token
-        self._left_bytes, self._tell = most_bytes, tell
-        self._left_chars = LONGEST + _LONGEST_ESCAPE * most_bytes
+        self._remaining_bytes, self._tell = most_bytes, tell
+        self._remaining_chars = LONGEST + _LONGEST_ESCAPE * most_bytes
         self._chunks: list[str] = []
-        self._seen = self._dropped = 0
+        self._last_number = self._dropped = 0
         self.done = False
 
     @property
@@ -74,22 +77,22 @@ class Gathering:
     def take(self, fields: Mapping[str, str]) -> None:
         """Raises `ToolServiceCallFailed` where the service reports an error, or where its answers
         cannot be trusted."""
-        if reason := self._why_not(fields):
+        if reason := self._rejection_reason(fields):
             self._drop(reason)
             return
         number = int(fields["n"])
-        if number != self._seen + 1 or number > MOST_CHUNKS:
+        if number != self._last_number + 1 or number > MOST_CHUNKS:
             raise ToolServiceCallFailed(
                 INVALID, "A part of the service's answer is missing, or it has too many."
             )
-        self._seen = number
+        self._last_number = number
         body = fields.get("body", "")
-        self._left_chars -= max(0, len(body) - _AROUND)
-        if self._left_chars < 0:
+        self._remaining_chars -= max(0, len(body) - _ENVELOPE_CHARS)
+        if self._remaining_chars < 0:
             raise ToolServiceCallFailed(INVALID, "The service's answers hold more than answers.")
-        self._keep(_read(body))
+        self._append(_read_response(body))
 
-    def _why_not(self, fields: Mapping[str, str]) -> str:
+    def _rejection_reason(self, fields: Mapping[str, str]) -> str:
         """Why an entry is not the next part of the answer; empty where it is."""
         if fields.get("id") != self._call:
             return "foreign"
@@ -100,7 +103,7 @@ class Gathering:
             return "late"
         if not _NUMBER.fullmatch(fields.get("n", "")):
             return "foreign"
-        return "duplicate" if int(fields["n"]) <= self._seen else ""
+        return "duplicate" if int(fields["n"]) <= self._last_number else ""
 
     def _drop(self, reason: str) -> None:
         metrics.service_answers_dropped.labels(reason).inc()
@@ -108,14 +111,17 @@ class Gathering:
         if self._dropped > MOST_DROPPED:
             raise ToolServiceCallFailed(INVALID, "Too many answers came that nobody had asked for.")
 
-    def _keep(self, response: Response) -> None:
+    def _append(self, response: Response) -> None:
         if response.error_type is not None:
-            kind, message = _plain(response.error_type)[:100], _plain(response.error_message)
+            kind, message = (
+                _printable(response.error_type)[:100],
+                _printable(response.error_message),
+            )
             raise ToolServiceCallFailed(
                 "TOOL_ERROR", f"{kind}: {message}"[:2000] if kind else message[:2000]
             )
-        self._left_bytes -= len(response.response.encode())
-        if self._left_bytes < 0:
+        self._remaining_bytes -= len(response.response.encode())
+        if self._remaining_bytes < 0:
             raise ToolServiceCallFailed(
                 "OUTPUT_LIMIT", "The service answered more than the tool may return."
             )
@@ -126,7 +132,7 @@ class Gathering:
         self.done = response.end_of_stream
 
 
-def _read(body: str) -> Response:
+def _read_response(body: str) -> Response:
     if len(body) > LONGEST:
         raise ToolServiceCallFailed(INVALID, "A part of the service's answer is too long.")
     try:
@@ -138,5 +144,5 @@ def _read(body: str) -> Response:
         ) from None
 
 
-def _plain(text: str) -> str:
-    return _UNSEEN.sub("\ufffd", text)
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub("\ufffd", text)

@@ -2,7 +2,7 @@
 
 What cannot be had there (toolcrib_service/kombu_worker.py) shows in how calls end: it is unknown
 whether a sent request was taken, so an abandoned one may have begun, and one whose process died
-ends when its time is over.
+ends when its time is deadline.
 """
 
 import hmac
@@ -22,11 +22,18 @@ from kombu.exceptions import KombuError
 from kombu.messaging import Consumer, Producer
 
 from config.external_servers import CeleryBroker
-from toolcrib_service.queue_protocol import MAX_REQUEST, Queue, Request, message_of, prefix, said_in
+from toolcrib_service.queue_protocol import (
+    MAX_REQUEST,
+    Queue,
+    Request,
+    broker_message,
+    key_prefix,
+    message_fields,
+)
 from tools.toolservices.answer_stream import (
     INVALID,
     LONGEST,
-    Gathering,
+    AnswerAssembly,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
@@ -36,12 +43,12 @@ from tools.toolservices.answer_stream import (
 from tools.toolservices.redis_client import UNAVAILABLE, ToolServiceRequest
 
 log = logging.getLogger(__name__)
-_LOOK_S = 0.25  # how long a cancelled call may wait to be seen
+_CANCEL_CHECK_S = 0.25  # how long a cancelled call may wait to be seen
 _WAIT_S = 0.5
 _CONNECT_S = 5.0
 _MOST_UNREAD = 1_000  # answers of one call; more are waited for by the broker
 _IDLE_S = 300.0
-_AWAY = "The broker of the tool service does not answer."
+_BROKER_UNAVAILABLE = "The broker of the tool service does not answer."
 
 
 class KombuClient:
@@ -56,7 +63,7 @@ class KombuClient:
 
     def call(
         self,
-        asked: ToolServiceRequest,
+        request: ToolServiceRequest,
         *,
         stop: threading.Event,
         until: Callable[[], float] | None,
@@ -65,28 +72,30 @@ class KombuClient:
         """The whole answer. Raises `NotAnswered`."""
         call, token = uuid4().hex, secrets.token_urlsafe(24)
         answers: queue.Queue[dict[str, str]] = queue.Queue(_MOST_UNREAD)
-        listener = self._listening(asked.queue.organization)
-        gathering = Gathering(call, token, most_bytes=asked.most_bytes, tell=tell)
-        ordered = _Ordered(gathering, token)
-        over = time.monotonic() + asked.timeout_s
+        listener = self._find_listener(request.queue.organization)
+        assembly = AnswerAssembly(call, token, most_bytes=request.most_bytes, tell=tell)
+        ordered = _OrderedAnswers(assembly, token)
+        deadline = time.monotonic() + request.timeout_s
         with self._lock:
             self._waiting[call] = answers
         try:
-            self._send(asked, call, token, listener.place)
-            while not gathering.done:
+            self._send(request, call, token, listener.place)
+            while not assembly.done:
                 now = time.monotonic()
                 if stop.is_set() or (until is not None and now > until()):
                     raise ToolServiceCallCancelled(begun=True)
-                if now > over:
+                if now > deadline:
                     raise TimedOut("The tool service did not come to an end in time.")
                 try:
-                    ordered.take(answers.get(timeout=min(_LOOK_S, max(0.0, over - now))))
+                    ordered.take(
+                        answers.get(timeout=min(_CANCEL_CHECK_S, max(0.0, deadline - now)))
+                    )
                 except queue.Empty:
                     continue
         finally:
             with self._lock:
                 del self._waiting[call]
-        return gathering.text
+        return assembly.text
 
     def close(self) -> None:
         with self._lock:
@@ -94,17 +103,17 @@ class KombuClient:
         for one in listeners:
             one.close()
 
-    def _listening(self, organization: str) -> "_Listener":
+    def _find_listener(self, organization: str) -> "_Listener":
         """Answers of an organization's services come to a queue of its own."""
         with self._lock:
             if self._pid != os.getpid():  # connections belong to the process that opened them
                 self._pid, self._listeners = os.getpid(), {}
-            known = self._listeners.get(organization)
-            if known is None or not known.alive:
-                known = _Listener(self._broker, organization, self._dispatch)
-                self._listeners[organization] = known
-        known.ready()
-        return known
+            listener = self._listeners.get(organization)
+            if listener is None or not listener.alive:
+                listener = _Listener(self._broker, organization, self._dispatch)
+                self._listeners[organization] = listener
+        listener.wait_until_ready()
+        return listener
 
     def _dispatch(self, fields: dict[str, str]) -> None:
         """Passes an answer to the call that waits for it; others are dropped."""
@@ -116,43 +125,43 @@ class KombuClient:
             except queue.Full:
                 return  # a part is missing then, and the call says so
 
-    def _send(self, asked: ToolServiceRequest, call: str, token: str, place: str) -> None:
-        body = Request(call, token, 0, asked.user, asked.config, asked.arguments).envelope()
+    def _send(self, request: ToolServiceRequest, call: str, token: str, place: str) -> None:
+        body = Request(call, token, 0, request.user, request.config, request.arguments).envelope()
         if len(body) > MAX_REQUEST:
             raise NotBegun("SERVICE_REQUEST_TOO_LARGE", "The arguments are too large to be sent.")
-        deadline = round((time.time() + asked.timeout_s) * 1000)
+        deadline = round((time.time() + request.timeout_s) * 1000)
         fields = {"id": call, "token": token, "deadline_ms": str(deadline), "body": body}
-        message = message_of(
-            asked.queue.requests, fields, reply_to=place, expiration=asked.timeout_s
+        message = broker_message(
+            request.queue.requests, fields, reply_to=place, expiration=request.timeout_s
         )
-        with _connected(self._broker) as connection:
+        with _connection(self._broker) as connection:
             try:
                 connection.ensure_connection(max_retries=1, timeout=_CONNECT_S)
                 channel = connection.default_channel
-                _durable(asked.queue, channel).declare()
-            except _faults(connection):
-                raise NotBegun(UNAVAILABLE, _AWAY) from None
+                _request_queue(request.queue, channel).declare()
+            except _broker_errors(connection):
+                raise NotBegun(UNAVAILABLE, _BROKER_UNAVAILABLE) from None
             try:
                 Producer(channel).publish(**message, retry=False)
-            except _faults(connection):
+            except _broker_errors(connection):
                 raise ToolServiceCallLost(
                     "The connection to the broker broke while the request was sent."
                 ) from None
 
 
-class _Ordered:
+class _OrderedAnswers:
     """Puts answers in the order in which they were sent, which not every broker keeps."""
 
-    def __init__(self, gathering: Gathering, token: str) -> None:
-        self._gathering, self._token = gathering, token.encode()
+    def __init__(self, assembly: AnswerAssembly, token: str) -> None:
+        self._gathering, self._token = assembly, token.encode()
         self._early: dict[int, dict[str, str]] = {}
         self._next = 1
 
     def take(self, fields: dict[str, str]) -> None:
         """Raises `ToolServiceCallFailed`."""
         number = fields.get("n", "")
-        said = fields.get("token", "").encode("utf-8", "replace")
-        if not number.isdecimal() or len(number) > 9 or not hmac.compare_digest(said, self._token):
+        token = fields.get("token", "").encode("utf-8", "replace")
+        if not number.isdecimal() or len(number) > 9 or not hmac.compare_digest(token, self._token):
             self._gathering.take(fields)  # which counts what it drops
             return
         self._early.setdefault(int(number), fields)
@@ -171,7 +180,7 @@ class _Listener:
     def __init__(
         self, broker: CeleryBroker, organization: str, dispatch: Callable[[dict[str, str]], None]
     ) -> None:
-        self.place = f"{prefix(organization)}replies:{secrets.token_hex(16)}"
+        self.place = f"{key_prefix(organization)}replies:{secrets.token_hex(16)}"
         self._broker, self._dispatch = broker, dispatch
         self._ready, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._listen, name="answers", daemon=True)
@@ -181,10 +190,10 @@ class _Listener:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Raises `NotBegun`."""
         if not self._ready.wait(_CONNECT_S * 2) or not self.alive:
-            raise NotBegun(UNAVAILABLE, _AWAY)
+            raise NotBegun(UNAVAILABLE, _BROKER_UNAVAILABLE)
 
     def close(self) -> None:
         self._closing.set()
@@ -192,9 +201,9 @@ class _Listener:
 
     def _listen(self) -> None:
         """Runs until it is closed, or the broker is gone: then the next call starts another."""
-        connection = _connected(self._broker)
+        connection = _connection(self._broker)
         # The broker may deliver invalid messages.
-        faults: tuple[type[Exception], ...] = (*_faults(connection), ValueError)
+        faults: tuple[type[Exception], ...] = (*_broker_errors(connection), ValueError)
         try:
             with connection:
                 connection.ensure_connection(max_retries=1, timeout=_CONNECT_S)
@@ -224,18 +233,18 @@ class _Listener:
 
     def _take(self, message: Any) -> None:
         if len(message.body or "") <= LONGEST:
-            self._dispatch(said_in(message))
+            self._dispatch(message_fields(message))
 
 
-def _connected(broker: CeleryBroker) -> Any:
+def _connection(broker: CeleryBroker) -> Any:
     options = {"confirm_publish": True, **broker.options}
     return Connection(broker.url, transport_options=options, connect_timeout=_CONNECT_S)
 
 
-def _durable(place: Queue, channel: Any) -> Any:
+def _request_queue(place: Queue, channel: Any) -> Any:
     name = place.requests
     return Place(name, channel=channel, routing_key=name, durable=True)
 
 
-def _faults(connection: Any) -> tuple[type[Exception], ...]:
+def _broker_errors(connection: Any) -> tuple[type[Exception], ...]:
     return (*connection.connection_errors, *connection.channel_errors, KombuError, OSError)

@@ -21,7 +21,7 @@ from toolcrib_service.queue_protocol import KEPT_MS, MAX_REQUEST, Queue, Request
 from toolcrib_service.scripts import NOW
 from tools.toolservices.answer_stream import (
     INVALID,
-    Gathering,
+    AnswerAssembly,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
@@ -65,7 +65,7 @@ end
 return redis.call('GET', KEYS[2]) == ARGV[2] and 1 or 0
 """
 # KEYS requests, accepting, served; ARGV digest of an announcement.
-LIFE = (
+QUEUE_STATUS = (
     NOW
     + """
 local last = redis.call('ZRANGE', KEYS[2], 0, 0, 'REV', 'WITHSCORES')
@@ -75,14 +75,14 @@ return {redis.call('XLEN', KEYS[1]),
 """
 )
 MOST_BYTES = 16 * 1024 * 1024
-_OF_EACH = 64  # memory of a value beside its bytes
+_VALUE_OVERHEAD = 64  # memory of a value beside its bytes
 UNAVAILABLE, BUSY = "SERVICE_UNAVAILABLE", "SERVICE_BUSY"
 _WITHDRAWN = "withdrawn"
 _BLOCK_MS = 250  # how long a cancelled call may wait to be seen
-_AT_ONCE = 10  # so many answers of maximum length are less than is read at once
+_READ_COUNT = 10  # so many answers of maximum length are less than is read at once
 LONGEST_LEASE_S = 3_600.0
 _PATIENCE_S = 5.0  # for a service that restarts while a request waits
-_NOBODY = "No process of the tool service takes requests. Nothing was begun; try again later."
+_NO_PROCESS = "No process of the tool service takes requests. Nothing was begun; try again later."
 __all__ = [
     "ToolServiceCallFailed",
     "ToolServiceClient",
@@ -95,11 +95,11 @@ class ReplyTooLong(Exception):
     """The connection is closed; the requested answer is too long."""
 
 
-class _Buffer(SocketBuffer):
+class _BoundedBuffer(SocketBuffer):
     room = MOST_BYTES
 
     def read(self, length: int, *args: Any, **options: Any) -> bytes:
-        self.room -= length + _OF_EACH
+        self.room -= length + _VALUE_OVERHEAD
         if self.room < 0:
             raise ReplyTooLong
         return bytes(super().read(length, *args, **options))
@@ -113,7 +113,9 @@ class _Buffer(SocketBuffer):
 class BoundedParser(_RESP2Parser):
     def on_connect(self, connection: Any) -> None:
         super().on_connect(connection)  # type: ignore[no-untyped-call]
-        self._buffer = _Buffer(connection._sock, self.socket_read_size, connection.socket_timeout)
+        self._buffer = _BoundedBuffer(
+            connection._sock, self.socket_read_size, connection.socket_timeout
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,31 +153,31 @@ class ToolServiceClient:
 
     def call(
         self,
-        asked: ToolServiceRequest,
+        request: ToolServiceRequest,
         *,
         stop: threading.Event,
         until: Callable[[], float] | None,
         tell: Callable[[str], None],
     ) -> str:
         """The whole answer. Raises `NotAnswered`."""
-        sent = self._send(asked)
-        gathering = Gathering(
-            sent.id, sent.token, most_bytes=asked.most_bytes, tell=tell
+        sent = self._send(request)
+        assembly = AnswerAssembly(
+            sent.id, sent.token, most_bytes=request.most_bytes, tell=tell
         )  # fmt: skip
-        with self._told_of_the_end(sent, gathering):
-            for check in self._rounds(sent, gathering):
+        with self._cancel_unfinished(sent, assembly):
+            for check in self._read_answers(sent, assembly):
                 now = time.monotonic()
                 if stop.is_set() or (until is not None and now > until()):
-                    raise ToolServiceCallCancelled(begun=not self._withdrawn(sent))
+                    raise ToolServiceCallCancelled(begun=not self._withdraw(sent))
                 if now > sent.until:
-                    raise self._late(sent)
+                    raise self._timeout_error(sent)
                 check()
-        return gathering.text
+        return assembly.text
 
-    def life(self, queue: Queue, digest: str = "") -> ToolServiceQueueStatus:
+    def queue_status(self, queue: Queue, digest: str = "") -> ToolServiceQueueStatus:
         """`digest` is of an announcement. Raises `redis.RedisError`."""
         keys = (queue.requests, queue.accepting, queue.served)
-        found = self._redis.eval(LIFE, len(keys), *keys, digest)
+        found = self._redis.eval(QUEUE_STATUS, len(keys), *keys, digest)
         waiting, processes, accepting, now, served = found
         lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
         return ToolServiceQueueStatus(waiting, processes, lease_s, served_s)
@@ -185,40 +187,39 @@ class ToolServiceClient:
 
     # --- the request ----------------------------------------------------------------------------
 
-    def _send(self, asked: ToolServiceRequest) -> "_SentRequest":
+    def _send(self, request: ToolServiceRequest) -> "_SentRequest":
         call, token = uuid4().hex, secrets.token_urlsafe(24)
-        body = Request(call, token, 0, asked.user, asked.config, asked.arguments).envelope()
+        body = Request(call, token, 0, request.user, request.config, request.arguments).envelope()
         if len(body) > MAX_REQUEST:
             raise NotBegun("SERVICE_REQUEST_TOO_LARGE", "The arguments are too large to be sent.")
-        sent = _SentRequest(asked.queue, call, token, time.monotonic() + asked.timeout_s)
+        sent = _SentRequest(request.queue, call, token, time.monotonic() + request.timeout_s)
         try:
             self._redis.ping()
         except redis.RedisError:
             raise NotBegun(UNAVAILABLE, "The broker of tool services does not answer.") from None
-        queue = asked.queue
+        queue = request.queue
         keys = (queue.requests, queue.accepting, queue.replies(call))
-        said = (round(asked.timeout_s * 1000), call, token, body, self._most_waiting)
+        arguments = (round(request.timeout_s * 1000), call, token, body, self._most_waiting)
         try:
-            word, *ids = self._redis.eval(SEND, len(keys), *keys, *said)
+            word, *ids = self._redis.eval(SEND, len(keys), *keys, *arguments)
         except redis.RedisError:
-            self._not_sent(sent)
+            self._handle_send_error(sent)
         if word == "nobody":
-            raise NotBegun(UNAVAILABLE, _NOBODY)
+            raise NotBegun(UNAVAILABLE, _NO_PROCESS)
         if word == "full":
             raise NotBegun(BUSY, "Too many requests wait for the tool service; try again later.")
         sent.last, sent.entry = ids
         return sent
 
-    def _not_sent(self, sent: "_SentRequest") -> None:
-        """The request may have been sent or not: withdrawn, it is certain that no process takes
-        it."""
-        if not self._withdrawn(sent):
+    def _handle_send_error(self, sent: "_SentRequest") -> None:
+        """Withdraws a request that may have been sent, so that no process takes it."""
+        if not self._withdraw(sent):
             raise ToolServiceCallLost(
                 "The connection to the broker broke while the request was sent."
             ) from None
         raise NotBegun(UNAVAILABLE, "The broker of tool services did not take the request.")
 
-    def _withdrawn(self, sent: "_SentRequest") -> bool:
+    def _withdraw(self, sent: "_SentRequest") -> bool:
         """True when it is certain that no process has the request, or ever will."""
         keys = (sent.queue.requests, sent.queue.claim(sent.id))
         left_ms = max(0, round((sent.until - time.monotonic()) * 1000)) + KEPT_MS
@@ -228,39 +229,41 @@ class ToolServiceClient:
             return False
         return bool(done)
 
-    def _late(self, sent: "_SentRequest") -> Exception:
-        if self._withdrawn(sent):
+    def _timeout_error(self, sent: "_SentRequest") -> Exception:
+        if self._withdraw(sent):
             return NotBegun(BUSY, "No process of the tool service took the request in time.")
         return TimedOut("The tool service did not come to an end in time.")
 
     # --- the answer -----------------------------------------------------------------------------
 
-    def _rounds(self, sent: "_SentRequest", gathering: Gathering) -> Iterator[Callable[[], None]]:
+    def _read_answers(
+        self, sent: "_SentRequest", assembly: AnswerAssembly
+    ) -> Iterator[Callable[[], None]]:
         """Yields a check after each read: none where answers came."""
-        while not gathering.done:
+        while not assembly.done:
             try:
                 entries = self._read(sent)
                 for entry, fields in entries:
                     sent.last = entry
-                    gathering.take(fields)
+                    assembly.take(fields)
             except ReplyTooLong:
                 raise ToolServiceCallFailed(
                     INVALID, "The service answered more at once than is read."
                 ) from None
             except redis.RedisError:
                 time.sleep(_BLOCK_MS / 1000)
-                yield _nothing
+                yield _no_check
                 continue
-            if not gathering.done:
-                yield _nothing if entries else lambda: self._look(sent)
+            if not assembly.done:
+                yield _no_check if entries else lambda: self._check_process(sent)
 
     def _read(self, sent: "_SentRequest") -> list[tuple[str, dict[str, str]]]:
         place = {sent.queue.replies(sent.id): sent.last}
-        found = self._redis.xread(place, count=_AT_ONCE, block=_BLOCK_MS)
+        found = self._redis.xread(place, count=_READ_COUNT, block=_BLOCK_MS)
         return found[0][1] if found else []
 
-    def _look(self, sent: "_SentRequest") -> None:
-        """No answer came for a moment: checks that a process is alive that could send one."""
+    def _check_process(self, sent: "_SentRequest") -> None:
+        """Checks, when no answer came for a moment, that a process that could send one is alive."""
         queue = sent.queue
         keys = (queue.replies(sent.id), queue.claim(sent.id), queue.alive, queue.accepting)
         try:
@@ -268,31 +271,31 @@ class ToolServiceClient:
         except redis.RedisError:
             return
         if not kept:
-            raise self._forgotten(sent)
+            raise self._lost_error(sent)
         if holder:
-            sent.dead = 0 if lives else sent.dead + 1
-            if sent.dead > 1:  # its earlier answers are read by now
+            sent.missed_checks = 0 if lives else sent.missed_checks + 1
+            if sent.missed_checks > 1:  # its earlier answers are read by now
                 raise ToolServiceCallLost(
                     "The process of the tool service that had the call fell silent."
                 )
         elif accepting:
-            sent.alone_since = 0.0
+            sent.unserved_since = 0.0
         else:
-            self._be_patient(sent)
+            self._wait_for_process(sent)
 
-    def _be_patient(self, sent: "_SentRequest") -> None:
-        sent.alone_since = sent.alone_since or time.monotonic()
-        alone = time.monotonic() - sent.alone_since > _PATIENCE_S
-        if alone and self._withdrawn(sent):
-            raise NotBegun(UNAVAILABLE, _NOBODY)
+    def _wait_for_process(self, sent: "_SentRequest") -> None:
+        sent.unserved_since = sent.unserved_since or time.monotonic()
+        alone = time.monotonic() - sent.unserved_since > _PATIENCE_S
+        if alone and self._withdraw(sent):
+            raise NotBegun(UNAVAILABLE, _NO_PROCESS)
 
-    def _forgotten(self, sent: "_SentRequest") -> Exception:
-        if self._withdrawn(sent):
+    def _lost_error(self, sent: "_SentRequest") -> Exception:
+        if self._withdraw(sent):
             return NotBegun(UNAVAILABLE, "The broker lost the request before anybody took it.")
         return ToolServiceCallLost("The broker lost the answers of the tool service.")
 
     @contextmanager
-    def _told_of_the_end(self, sent: "_SentRequest", gathering: Gathering) -> Iterator[None]:
+    def _cancel_unfinished(self, sent: "_SentRequest", assembly: AnswerAssembly) -> Iterator[None]:
         """Deletes the stream, and notifies a process that still works on the call that it is
         over."""
         try:
@@ -300,7 +303,7 @@ class ToolServiceClient:
         finally:
             try:
                 self._redis.delete(sent.queue.replies(sent.id))
-                if not gathering.done:
+                if not assembly.done:
                     self._redis.set(sent.queue.cancel(sent.id), "1", px=KEPT_MS)
             except redis.RedisError:
                 pass  # both expire, and the service's own clock ends the call
@@ -314,8 +317,8 @@ class _SentRequest:
     until: float
     last: str = "0"
     entry: str = ""
-    dead: int = 0
-    alone_since: float = 0.0
+    missed_checks: int = 0
+    unserved_since: float = 0.0
 
 
 def _left_s(till: str, now: str) -> float:
@@ -323,5 +326,5 @@ def _left_s(till: str, now: str) -> float:
     return min(LONGEST_LEASE_S, max(-LONGEST_LEASE_S, (float(till) - float(now)) / 1000))
 
 
-def _nothing() -> None:
+def _no_check() -> None:
     """The check after a read with answers: none."""

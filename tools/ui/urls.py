@@ -6,23 +6,16 @@ from tools.ui.approvals import confirmations, upstream_changes
 from tools.ui.catalog import bulk_changes, catalog, import_page, tool, tool_versions
 from tools.ui.chains import chains
 from tools.ui.editor import content_schemas, editor
-from tools.ui.executions import batch, batches, executions, outputs, sessions
+from tools.ui.executions import batches, executions, outputs
 from tools.ui.groups import groups
-from tools.ui.home import home, search, usage
-from tools.ui.knowledge import knowledge, knowledge_entity, knowledge_import
+from tools.ui.home import home, site_search, usage
+from tools.ui.knowledge import knowledge, knowledge_import
 from tools.ui.licenses import licenses, tiers
-from tools.ui.messages import channel_forms, messages
+from tools.ui.messages import messages
 from tools.ui.playground import playground
-from tools.ui.servers import (
-    connecting,
-    server_forms,
-    server_import,
-    servers,
-    service_changes,
-    services,
-)
-from tools.ui.settings import keys, sandbox, settings, styleguide, workspace
-from tools.ui.workflow import explain, walking, workflow
+from tools.ui.servers import server_forms, server_import, server_oauth, servers, services
+from tools.ui.settings import sandbox, settings, signing_keys, styleguide, workspace
+from tools.ui.workflow import explanations, workflow, workflow_simulator
 
 EXECUTION = "executions/<uuid:execution_id>/"
 AGENT_REQUEST = "agent/requests/<uuid:request_id>/"
@@ -30,7 +23,7 @@ AGENT_REQUEST = "agent/requests/<uuid:request_id>/"
 urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
     path("home/", home.home_page, name="home"),
-    path("search/", search.search_page, name="search"),
+    path("search/", site_search.search_page, name="search"),
     path("catalog/change/", bulk_changes.change_page, name="catalog-change"),
     path("catalog/undo", bulk_changes.undo, name="catalog-undo"),
     path("login/", login.log_in, name="login"),
@@ -72,8 +65,8 @@ urlpatterns: list[URLPattern] = [
     path("changes/", upstream_changes.change_list, name="changes"),
     path("changes/<uuid:change_id>/", upstream_changes.change_page, name="change"),
     path("changes/<uuid:change_id>/decide", upstream_changes.decide, name="change-decide"),
-    path("keys/", keys.key_list, name="keys"),
-    path("keys/<str:key_id>/distrust", keys.distrust, name="key-distrust"),
+    path("keys/", signing_keys.key_list, name="keys"),
+    path("keys/<str:key_id>/distrust", signing_keys.distrust_key, name="key-distrust"),
     path("editor/", editor.write_tool, name="tool-new"),
     path("editor/<str:name>/", editor.change_tool, name="tool-edit"),
     path("tools/<str:name>/export", catalog.export_tool, name="tool-export"),
@@ -87,15 +80,15 @@ urlpatterns: list[URLPattern] = [
     path("groups/new/", groups.new_group, name="group-new"),
     path("groups/change/<path:name>", groups.change_group, name="group-change"),
     path("workflow/", workflow.workflow_page, name="workflow"),
-    path("workflow/walk/", walking.walk_page, name="walk"),
-    path("explain/", explain.explain_page, name="explain"),
-    path("explain/what-if/", explain.what_if_page, name="what-if"),
+    path("workflow/walk/", workflow_simulator.simulator_page, name="walk"),
+    path("explain/", explanations.explain_page, name="explain"),
+    path("explain/what-if/", explanations.what_if_page, name="what-if"),
     path("sandbox/", sandbox.sandbox_page, name="sandbox"),
     path("ui/styleguide/", styleguide.styleguide_page, name="styleguide"),
     path("licenses/", licenses.license_page, name="licenses"),
     path("licenses/tier", licenses.change_tier, name="licenses-change"),
     path("licenses/tiers/<int:tier_id>/", tiers.tier_page, name="license-tier"),
-    path("licenses/undo", tiers.undo, name="licenses-undo"),
+    path("licenses/undo", tiers.undo_change, name="licenses-undo"),
     path("agents/", agents.agent_list, name="agents"),
     path("agents/new/", agents.write_agent, name="agent-new"),
     path("agents/<str:slug>/", agent.agent_page, name="agent"),
@@ -115,25 +108,27 @@ urlpatterns: list[URLPattern] = [
     path("agent/requests/new/", agent_request_form.ask, name="agent-request-new"),
     path(AGENT_REQUEST, agent_requests.request_page, name="agent-request"),
     path(f"{AGENT_REQUEST}cancel", agent_requests.cancel, name="agent-request-cancel"),
-    path("sessions/<uuid:session_id>/", sessions.session_page, name="session"),
-    path("sessions/<uuid:session_id>/end", sessions.end, name="session-end"),
+    path("sessions/<uuid:session_id>/", executions.session_page, name="session"),
+    path("sessions/<uuid:session_id>/end", executions.end_session, name="session-end"),
     path("services/", services.service_list, name="services"),
-    path("services/new/", service_changes.write_service, name="service-new"),
+    path("services/new/", services.write_service, name="service-new"),
     path("services/<str:name>/", services.service_page, name="service"),
-    path("services/<str:name>/decide", service_changes.decide, name="service-decide"),
-    path("services/<str:name>/edit/", service_changes.change_service, name="service-edit"),
-    path("services/<str:name>/remove/", service_changes.remove_service, name="service-remove"),
+    path("services/<str:name>/decide", services.decide_announcement, name="service-decide"),
+    path("services/<str:name>/edit/", services.change_service, name="service-edit"),
+    path("services/<str:name>/remove/", services.remove_service, name="service-remove"),
     path("servers/", servers.server_list, name="servers"),
     path("servers/new/", server_forms.write_server, name="server-new"),
     path("servers/<str:name>/", servers.server_page, name="server"),
-    path("servers/<str:name>/refresh", servers.refresh, name="server-refresh"),
+    path("servers/<str:name>/refresh", servers.refresh_tools, name="server-refresh"),
     path("servers/<str:name>/import", server_import.import_tools, name="server-import"),
     path("servers/<str:name>/edit/", server_forms.change_server, name="server-edit"),
-    path("servers/<str:name>/credentials/", server_forms.credentials, name="server-credentials"),
-    path("servers/<str:name>/connect", connecting.connect, name="server-connect"),
-    path("servers/<str:name>/disconnect", connecting.disconnect, name="server-disconnect"),
-    path("servers/<str:name>/client/", connecting.client, name="server-client"),
-    path("oauth/callback/", connecting.come_back, name="oauth-callback"),
+    path(
+        "servers/<str:name>/credentials/", server_forms.credentials_page, name="server-credentials"
+    ),
+    path("servers/<str:name>/connect", server_oauth.connect_server, name="server-connect"),
+    path("servers/<str:name>/disconnect", server_oauth.disconnect_server, name="server-disconnect"),
+    path("servers/<str:name>/client/", server_oauth.client_page, name="server-client"),
+    path("oauth/callback/", server_oauth.oauth_callback, name="oauth-callback"),
     path("servers/<str:name>/remove/", servers.remove_server, name="server-remove"),
     path("confirmations/", confirmations.queue, name="confirmations"),
     path("confirmations/decide", confirmations.decide, name="confirmations-decide"),
@@ -141,20 +136,20 @@ urlpatterns: list[URLPattern] = [
     path("playground/", playground.playground_page, name="playground"),
     path("messages/", messages.message_list, name="messages"),
     path("channels/", messages.channel_list, name="channels"),
-    path("channels/new/", channel_forms.write_channel, name="channel-new"),
-    path("channels/<str:name>/edit/", channel_forms.change_channel, name="channel-edit"),
-    path("channels/<str:name>/key", channel_forms.replace_key, name="channel-key"),
-    path("channels/<str:name>/remove/", channel_forms.remove_channel, name="channel-remove"),
+    path("channels/new/", messages.write_channel, name="channel-new"),
+    path("channels/<str:name>/edit/", messages.change_channel, name="channel-edit"),
+    path("channels/<str:name>/key", messages.replace_key, name="channel-key"),
+    path("channels/<str:name>/remove/", messages.remove_channel, name="channel-remove"),
     path("channels/<str:name>/try", messages.test_channel, name="channel-try"),
-    path("inbox/", messages.inbox, name="inbox"),
-    path("inbox/<uuid:item_id>/read", messages.read, name="inbox-read"),
+    path("inbox/", messages.inbox_page, name="inbox"),
+    path("inbox/<uuid:item_id>/read", messages.mark_item_read, name="inbox-read"),
     path("workspace/", workspace.directory_page, name="workspace"),
     path("workspace/file/", workspace.file_page, name="workspace-file"),
-    path("workspace/download/", workspace.download, name="workspace-download"),
+    path("workspace/download/", workspace.download_file, name="workspace-download"),
     path("knowledge/", knowledge.search_page, name="knowledge"),
-    path("knowledge/entity/", knowledge_entity.entity_page, name="knowledge-entity"),
+    path("knowledge/entity/", knowledge.entity_page, name="knowledge-entity"),
     path("knowledge/import/", knowledge_import.import_page, name="knowledge-import"),
-    path("knowledge/export", knowledge.export, name="knowledge-export"),
+    path("knowledge/export", knowledge.export_knowledge, name="knowledge-export"),
     path("schemas/", content_schemas.schema_list, name="schemas"),
     path("schemas/new/", content_schemas.write_schema, name="schema-new"),
     path("schemas/<str:name>/", content_schemas.schema_page, name="schema"),
@@ -164,11 +159,11 @@ urlpatterns: list[URLPattern] = [
     path("settings/organization/", settings.change_organization, name="settings-organization"),
     path("usage/", usage.usage_page, name="usage"),
     path("batches/", batches.batch_list, name="batches"),
-    path("batches/<uuid:batch_id>/", batch.batch_page, name="batch"),
-    path("batches/<uuid:batch_id>/cancel", batch.cancel, name="batch-cancel"),
+    path("batches/<uuid:batch_id>/", batches.batch_page, name="batch"),
+    path("batches/<uuid:batch_id>/cancel", batches.cancel_batch, name="batch-cancel"),
     path("executions/", executions.execution_list, name="executions"),
     path(EXECUTION, executions.execution_page, name="execution"),
-    path(f"{EXECUTION}cancel", executions.cancel, name="execution-cancel"),
+    path(f"{EXECUTION}cancel", executions.cancel_execution, name="execution-cancel"),
     path(f"{EXECUTION}retry", executions.retry, name="execution-retry"),
     path(f"{EXECUTION}output/", outputs.output_page, name="execution-output"),
     path(f"{EXECUTION}resolve", executions.resolve, name="execution-resolve"),

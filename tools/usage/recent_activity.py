@@ -21,7 +21,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
 from tools.execution.reading import readable, reads_all
 from tools.limits.periods import midnight
-from tools.models import DayFigures, Part
+from tools.models import DayFigures, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, LATENCIES
 from tools.usage.usage_rollups import DaySpan, told
@@ -160,7 +160,7 @@ def _days(caller: Caller, span: DaySpan) -> dict[Any, UsageStatistics]:
 
 
 def _kept(days: tuple[int, ...]) -> list[tuple[Any, UsageStatistics]]:
-    rows = DayFigures.objects.filter(day__in=days, part=Part.ALL)
+    rows = DayFigures.objects.filter(day__in=days, part=RollupPart.ALL)
     columns = ("calls", "failures", "denials", "cost", "median_ms", "p95_ms")
     return [
         (day, UsageStatistics(*figures)) for day, *figures in rows.values_list("day__day", *columns)

@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from tools.limits.periods import midnight
-from tools.models import DayFigures, DayOfCalls, Execution, Organization, Part
+from tools.models import DayFigures, DayOfCalls, Execution, Organization, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, LATENCIES
 
@@ -24,10 +24,10 @@ SETTLED = timedelta(hours=1)  # since the end of a day: no transaction of it is 
 _FEW = 3  # today, and yesterday until it is settled
 _AT_ONCE = 50  # of one organization in one pass
 _TRIES = 3
-_BY: dict[Part, tuple[str, ...]] = {
-    Part.AGENT: ("agent_id",),
-    Part.TOOL: ("tool_name",),
-    Part.PAIR: ("agent_id", "tool_name"),
+_BY: dict[RollupPart, tuple[str, ...]] = {
+    RollupPart.AGENT: ("agent_id",),
+    RollupPart.TOOL: ("tool_name",),
+    RollupPart.PAIR: ("agent_id", "tool_name"),
 }
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _DAY = timedelta(days=1)
@@ -158,10 +158,14 @@ def _of_all(row: DayOfCalls, over: ExecutionQuerySet) -> None:
     median, p95 = found.pop("latencies") or (None, None)
     if found["calls"]:
         told = {"cached": found.pop("hits"), "cost": found.pop("spent"), **found}
-        DayFigures.objects.create(day=row, part=Part.ALL, median_ms=median, p95_ms=p95, **told)
+        DayFigures.objects.create(
+            day=row, part=RollupPart.ALL, median_ms=median, p95_ms=p95, **told
+        )
 
 
-def _of_each(row: DayOfCalls, part: Part, by: tuple[str, ...], over: ExecutionQuerySet) -> None:
+def _of_each(
+    row: DayOfCalls, part: RollupPart, by: tuple[str, ...], over: ExecutionQuerySet
+) -> None:
     """There may be many, and no object is made of them."""
     counted, values = over.values(*by).annotate(**COUNTS).query.sql_with_params()
     columns = {"agent_id": "NULL::uuid", "tool_name": "''"} | {name: f"c.{name}" for name in by}

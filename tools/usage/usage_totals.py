@@ -15,7 +15,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import TruncDate
 
 from tools.errors import Malformed
-from tools.models import DayFigures, Part
+from tools.models import DayFigures, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, SUMS
 from tools.usage.organization_cache import by_organization
@@ -38,22 +38,22 @@ class UsageRollupQuery:
     tools: tuple[str, ...] | None = None
 
     @property
-    def part(self) -> Part:
+    def part(self) -> RollupPart:
         """The coarsest rollup that still answers the query."""
         by_tool = "tool" in self.columns or (self.tool, self.tools) != (None, None)
         if "agent" in self.columns or self.agent is not None:
-            return Part.PAIR if by_tool else Part.AGENT
-        return Part.TOOL if by_tool else Part.ALL
+            return RollupPart.PAIR if by_tool else RollupPart.AGENT
+        return RollupPart.TOOL if by_tool else RollupPart.ALL
 
     def read(self, organization: UUID, days: tuple[int, ...]) -> list[Line]:
         """One statement; none if the result is cached and has few rows."""
-        one = self.part != Part.PAIR or (self.agent, self.tool) != (None, None)
+        one = self.part != RollupPart.PAIR or (self.agent, self.tool) != (None, None)
         few = one and "day" not in self.columns
         return _remembered(organization)(self, days) if few else self.added(days)
 
     def added(self, days: tuple[int, ...]) -> list[Line]:
         rows = DayFigures.objects.filter(day__in=days, part=self.part).order_by()
-        if self.part == Part.TOOL:
+        if self.part == RollupPart.TOOL:
             rows = rows.filter(agent=None)  # as all of that part: the index has it before the tool
         if self.agent is not None:
             rows = rows.filter(agent__slug=self.agent)

@@ -29,9 +29,9 @@ from tools import metrics as counted
 from tools.execution.isolation import watch
 from tools.worker.heartbeat import workers_alive
 
-ASKED_EVERY_S = 1.0
-_PATIENCE_S = 2.0
-_SEALER_PATIENCE_S = 10.0
+CHECK_INTERVAL_S = 1.0
+_TIMEOUT_S = 2.0
+_SEALER_TIMEOUT_S = 10.0
 _MODES = ("v2", "hybrid", "v1", "none")
 
 
@@ -73,18 +73,20 @@ class _Readiness:
         with self._lock:
             if time.monotonic() >= self._until:
                 self._body = self._asked()
-                self._until = time.monotonic() + ASKED_EVERY_S
+                self._until = time.monotonic() + CHECK_INTERVAL_S
             return self._body
 
     def forget(self) -> None:
         self._until = 0.0
 
     def _asked(self) -> dict[str, Any]:
-        state = _state()
-        answers = {name: check() for name, check in CHECKS.items()} | {"sandbox": _sandboxd(state)}
+        state = _sandboxd_state()
+        answers = {name: check() for name, check in CHECKS.items()} | {
+            "sandbox": _check_sandbox(state)
+        }
         ready = all(answer == "ok" for answer in answers.values())
         body: dict[str, Any] = {"status": "ok" if ready else "unavailable", "checks": answers}
-        return body | ({"sandbox": _wall(state.capability)} if state else {})
+        return body | ({"sandbox": _capability_body(state.capability)} if state else {})
 
 
 _readiness = _Readiness()
@@ -119,7 +121,7 @@ def _may_scrape(request: HttpRequest) -> bool:
     return here and not request.META.get("toolcrib.forwarded")
 
 
-def _database() -> str:
+def _check_database() -> str:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -128,7 +130,7 @@ def _database() -> str:
     return "ok"
 
 
-def _broker() -> str:
+def _check_broker() -> str:
     try:
         with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2) as broker:
             broker.ping()
@@ -137,41 +139,41 @@ def _broker() -> str:
     return "ok"
 
 
-def _workers() -> str:
+def _check_workers() -> str:
     """A worker is alive when its consumer loop sent a heartbeat within the last intervals."""
     return "ok" if workers_alive() else "no worker has said that it is alive"
 
 
-def _sealing() -> str:
+def _check_sealer() -> str:
     """Checks the sealer's heartbeat: an unsealed record may just wait for an open transaction."""
     try:
         silent_s = sealer_silent_s()
     except (DatabaseError, PoolTimeout):
         return "whether records are sealed is not known: PostgreSQL does not answer"
-    if silent_s is None or silent_s < _SEALER_PATIENCE_S:
+    if silent_s is None or silent_s < _SEALER_TIMEOUT_S:
         return "ok"
     return "the sealer of the audit log has not said of late that it works"
 
 
-def _knowledge() -> str:
+def _check_knowledge() -> str:
     """Sends a SPARQL query that is always true."""
     body = urlencode({"query": "ASK {}"}).encode()
     try:
-        with urllib.request.urlopen(settings.SPARQL_URL, body, timeout=_PATIENCE_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(settings.SPARQL_URL, body, timeout=_TIMEOUT_S) as answer:  # noqa: S310
             answer.read(1)
     except (OSError, ValueError, HTTPException):
         return "the SPARQL endpoint does not answer"
     return "ok"
 
 
-def _state() -> SandboxdState | None:
+def _sandboxd_state() -> SandboxdState | None:
     try:
-        return ask(settings.SANDBOX_SOCKET, _PATIENCE_S)
+        return ask(settings.SANDBOX_SOCKET, _TIMEOUT_S)
     except OSError:
         return None
 
 
-def _sandboxd(state: SandboxdState | None) -> str:
+def _check_sandbox(state: SandboxdState | None) -> str:
     if state is None:
         return "sandboxd does not answer"
     if state.capability.serves(IsolationLevel.STANDARD):
@@ -180,7 +182,7 @@ def _sandboxd(state: SandboxdState | None) -> str:
     return f"no tool that needs isolation can run here: {reasons[0] if reasons else 'unknown'}"
 
 
-def _wall(capability: Capability) -> dict[str, Any]:
+def _capability_body(capability: Capability) -> dict[str, Any]:
     return {
         "level_ceiling": capability.ceiling,
         "cgroup_mode": capability.cgroup_mode,
@@ -202,11 +204,11 @@ def _count_sandbox(state: SandboxdState | None) -> None:
 
 
 CHECKS: dict[str, Callable[[], str]] = {
-    "database": _database,
-    "broker": _broker,
-    "workers": _workers,
-    "sealing": _sealing,
-    "knowledge": _knowledge,
+    "database": _check_database,
+    "broker": _check_broker,
+    "workers": _check_workers,
+    "sealing": _check_sealer,
+    "knowledge": _check_knowledge,
 }
 PROBES: dict[str, Callable[[HttpRequest], HttpResponse]] = {
     "/healthz": healthz,

@@ -21,8 +21,8 @@ from tools import metrics
 from tools.catalog.services import announcements
 from tools.errors import Forbidden, InvalidDefinition
 from tools.models import Organization, ToolService
-from tools.runners.service import client
-from tools.toolservices.announcement_stream import Ear, Heard
+from tools.runners.service import default_client
+from tools.toolservices.announcement_stream import AnnouncementReader, StreamedAnnouncement
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 500
@@ -31,14 +31,14 @@ _told: dict[tuple[str, str, str], float] = {}  # a service that insists fills no
 
 
 @lru_cache(maxsize=1)
-def ear() -> Ear:
-    return Ear(settings.REDIS_URL)
+def ear() -> AnnouncementReader:
+    return AnnouncementReader(settings.REDIS_URL)
 
 
 def look() -> None:
     """Without a broker nothing is received, and no service is considered silent."""
     try:
-        ear().teach()
+        ear().load_scripts()
         hear()
         note_leases()
     except redis.RedisError as error:
@@ -49,15 +49,15 @@ def hear(organizations: Iterable[Organization] | None = None) -> None:
     everybody = Organization.objects.all() if organizations is None else organizations
     for some in batched(everybody, _AT_ONCE):
         by_slug = {one.slug: one for one in some}
-        for slug, heard in ear().listen(by_slug).items():
+        for slug, heard in ear().read_announcements(by_slug).items():
             for one in heard:
                 outcome = _heed(by_slug[slug], one)
                 metrics.service_announcements.labels(outcome).inc()
             with _its_own(slug):
-                ear().forget(slug, [one.entry for one in heard])
+                ear().delete_entries(slug, [one.entry for one in heard])
 
 
-def _heed(organization: Organization, heard: Heard) -> str:
+def _heed(organization: Organization, heard: StreamedAnnouncement) -> str:
     try:
         announcements.hear(
             organization=organization, document=heard.document, key=heard.key,
@@ -101,7 +101,7 @@ def _served_s(row: ToolService) -> float:
     """Who made something else of the keys of its lease has none."""
     queue = Queue(row.organization.slug, row.request_queue)
     try:
-        return client().life(queue, row.digest).served_s
+        return default_client().queue_status(queue, row.digest).served_s
     except redis.ResponseError as error:
         if "WRONGTYPE" in str(error):
             return 0.0

@@ -25,7 +25,7 @@ from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
 from tools.execution.composition import Waiting
 from tools.execution.context import Result
 from tools.policy.questions import EffectiveRequest
-from tools.runners.sandbox_runs import around_builtin, perform
+from tools.runners.sandbox_runs import builtin_surroundings, run_program
 
 MOST_CALLS = 200
 MOST_SOURCE = 100_000  # characters
@@ -86,7 +86,7 @@ def _taken_on(
     built_in = ISOLATED[RUN_PROGRAM]
     left_s = (view.deadline - timezone.now()).total_seconds()
     job = replace(job, timeout_s=max(_LEAST_S, min(TURN_S, left_s)))
-    return perform(job, Preloaded(built_in.module), around_builtin(job, built_in))
+    return run_program(job, Preloaded(built_in.module), builtin_surroundings(job, built_in))
 
 
 def _answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from tests import factories
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tools.accounts import account_actions
 from tools.accounts.callers import caller_of_user
 from tools.accounts.login import single_sign_on
@@ -128,7 +128,7 @@ def test_who_issued_a_token_decides_nothing_of_it_by_another_name(organization, 
         user=agent.service_account, by=factories.by(organization), giver=caller_of_user(alice)
     )
     User.objects.filter(pk=alice.pk).update(is_superuser=False)
-    confirmation: Confirmation = held(agent)
+    confirmation: Confirmation = call_awaiting_approval(agent)
     confirmation.execution.token_id = token.pk
     confirmation.execution.save(update_fields=["token_id"])
     for name in (alice.username, f"{alice.username}-wed"):
@@ -154,13 +154,13 @@ def inbox(organization, *names):
     draft = outbox.MessageDraft(
         channel="desk", recipients=[*names], subject="s", body="b", sender="bot"
     )
-    return outbox.write(organization.pk, draft)
+    return outbox.store_message(organization.pk, draft)
 
 
 def test_a_message_reaches_whom_it_was_written_to(organization, alice):
     message = inbox(organization, alice.username)
     rename(alice, f"{alice.username}-wed")
-    outbox.deliver(message, {}, 1)
+    outbox.deliver_message(message, {}, 1)
     assert [one.user_id for one in message.items.all()] == [alice.pk]
 
 

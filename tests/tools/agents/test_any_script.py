@@ -167,7 +167,7 @@ class World:
         for turn in range(1, 400):
             if turn in changing:
                 self.change(changing[turn], run)
-            waiting = queue.next_of(self.organization.pk)
+            waiting = queue.next_of_organization(self.organization.pk)
             if not waiting and turn > max(changing, default=0):
                 return
             state = self.state()

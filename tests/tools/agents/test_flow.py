@@ -163,7 +163,7 @@ def test_the_steps_are_told_as_those_of_other_runs(planned, model):
 def test_events_are_only_ever_added_while_it_runs(agent, organization, model):
     model.plays("none", plan(step("a"), step("b", "fail"), step("c", "say", "b")), plan(), "So.")
     run, before = begun(agent, pattern="plan"), []
-    while waiting := queue.next_of(organization.pk):
+    while waiting := queue.next_of_organization(organization.pk):
         perform(waiting[0])
         now = [(one.kind, one.data) for one in events_of(reported(agent, run))]
         kinds = [kind for kind, _ in now]

@@ -26,7 +26,7 @@ class Killed(BaseException):
 def work_off_losing(organization, run):
     """Each worker that is killed during the run is followed by another one."""
     times = 0
-    while waiting := queue.next_of(organization.pk):
+    while waiting := queue.next_of_organization(organization.pk):
         try:
             perform(waiting[0])
         except Killed:
@@ -89,7 +89,7 @@ def test_a_plan_that_was_accepted_stays_so_whatever_has_changed_meanwhile(
     run = begun(agent, pattern="plan")
     monkeypatch.setattr(Composition, "begin", every_second(Composition.begin, after=False))
 
-    while waiting := queue.next_of(organization.pk):
+    while waiting := queue.next_of_organization(organization.pk):
         try:
             perform(waiting[0])
         except Killed:

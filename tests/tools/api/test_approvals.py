@@ -8,7 +8,13 @@ from django.test import Client
 
 from tests import factories
 from tests.api import BASE, Api
-from tests.tools.approval_requests import approve, approver, at_the_browser, held, word
+from tests.tools.approval_requests import (
+    approve,
+    approver,
+    at_the_browser,
+    call_awaiting_approval,
+    word,
+)
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions as policy
 from tools.approvals import decisions
@@ -63,7 +69,7 @@ def test_an_agent_is_answered_at_once_and_told_what_it_waits_for(api, asks):
 
 
 def test_an_agent_reads_what_became_of_it(api, agent, asks, person):
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     refusal = word(confirmation, approve=False, reason="No.")
     decisions.decide(caller=at_the_browser(person), word=refusal)
     body = api.get(f"/executions/{confirmation.execution_id}").json()
@@ -108,7 +114,7 @@ def test_a_person_sees_all_that_would_run(browser, agent, confirmation):
 
 
 def test_the_list_is_of_what_waits_unless_more_is_asked_for(browser, agent, asks, person):
-    waiting, done = held(agent), approve(held(agent), person)
+    waiting, done = call_awaiting_approval(agent), approve(call_awaiting_approval(agent), person)
 
     def listed(query=""):
         found = browser("GET", f"/confirmations{query}").json()["results"]
@@ -121,7 +127,7 @@ def test_the_list_is_of_what_waits_unless_more_is_asked_for(browser, agent, asks
 
 
 def test_a_page_of_the_list_leads_to_the_next(browser, agent, asks):
-    ids = {str(held(agent).pk) for _ in range(3)}
+    ids = {str(call_awaiting_approval(agent).pk) for _ in range(3)}
     first = browser("GET", "/confirmations?page_size=2").json()
     rest = browser("GET", "/confirmations?" + first["next"].partition("?")[2]).json()
     assert {row["id"] for row in first["results"] + rest["results"]} == ids
@@ -198,7 +204,7 @@ def test_what_has_changed_is_a_conflict_with_its_reason(browser, agent, organiza
 
 
 def test_many_are_decided_with_a_hash_each(browser, agent, asks):
-    good, bad = held(agent), held(agent)
+    good, bad = call_awaiting_approval(agent), call_awaiting_approval(agent)
     unknown = str(uuid4())
     words = [
         said(good, id=str(good.pk), approve=True),

@@ -64,7 +64,7 @@ from tools.models import (
 )
 from tools.models.permission import GrantRow
 from tools.ui.settings import workspace
-from tools.web import proof
+from tools.web import reauthentication
 
 IN = "in"  # authorized: 2xx, or a 4xx for another reason
 LOGIN = "login"  # a page redirects unauthenticated visitors to the login page
@@ -422,7 +422,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "group-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolgroup")),
     "walk": {
         "get": Needs()
-    },  # the user's own, or an agent's as Explain: tests/ui/workflow/test_walking.py
+    },  # the user's own, or an agent's as Explain: tests/ui/workflow/test_workflow_simulator.py
     "workflow": {"get": Needs(permission="tools.view_tool")},
     # Or with grants of the group that read_file is in: tests/ui/settings/test_workspace.py.
     "workspace": {"get": Needs(superuser=True)},
@@ -570,7 +570,7 @@ SERVER_PLACES = (
 SCHEMA_PLACES = (
     "api-content-schema", "api-content-schema-version", "schema", "schema-edit", "schema-remove",
 )  # fmt: skip
-# tests/admin, tests/tools/web/test_probes.py, tests/tools/web/test_reports.py
+# tests/admin, tests/tools/web/test_probes.py, tests/tools/web/test_csp_reports.py
 NOT_OURS = ("admin/", "healthz", "readyz", "metrics", "csp-report")
 
 
@@ -765,7 +765,7 @@ class Side:
     @cached_property
     def request(self) -> Execution:
         """A run with one step whose agent waits for the next reply."""
-        run = agent_runs.begun(agent_runs.of_agent(self.agent, group=["*"]))
+        run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(self.agent, group=["*"]))
         agent_runs.thought(run, 1, "I look first.", (self.tool.name, {"text": "x"}))
         agent_runs.acted(run, 1, self.tool.name, {"text": "x"}, observed='{"echo": "x"}')
         return run
@@ -1227,9 +1227,9 @@ def test_every_change_says_whether_it_gives_power():
     silent = [
         (name, method)
         for name, method in sorted(every_change(EXPECTED) | every_change(PAGES))
-        if proof.mark_of(ADDRESSES[name].callback, method.upper()) is None
+        if reauthentication.view_mark(ADDRESSES[name].callback, method.upper()) is None
     ]
-    assert not silent, f"mark these views (tools/web/proof.py): {silent}"
+    assert not silent, f"mark these views (tools/web/reauthentication.py): {silent}"
 
 
 @pytest.fixture(scope="module")

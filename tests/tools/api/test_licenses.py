@@ -31,7 +31,7 @@ def licensed(organization, settings):
     settings.LICENSE_KEYS = [licenses.PUBLIC]
     ours.install_license(
         organization=organization,
-        file=licenses.file(organization.slug),
+        file=licenses.license_file(organization.slug),
         by=factories.by(organization),
     )
     return organization

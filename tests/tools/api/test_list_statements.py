@@ -30,7 +30,7 @@ from tools.models import (
     Pin,
     Tool,
 )
-from tools.web.queries import known
+from tools.web.query_parameters import documented_parameters
 
 FEW = 3
 
@@ -68,7 +68,7 @@ def addresses(side: Side) -> dict[str, str]:
     """`Side.session` has the calls of a session, and `Side.tool` the versions."""
     found = {}
     for one in urlpatterns:
-        if "cursor" in known(one.callback.view_class(), "GET"):
+        if "cursor" in documented_parameters(one.callback.view_class(), "GET"):
             assert one.name is not None
             address = reverse(one.name, kwargs=side.place(one.name))
             found[one.name] = f"{address}?page_size=200"
@@ -100,10 +100,10 @@ def more(side: Side, reader: Any, count: int) -> None:
     server = McpServer.objects.get(organization=here, name=f"server-{side.label}")
     called: dict[str, Any] = {"group": [f"desk-{side.label}"], "text": "x"}
     for _ in range(count):
-        agent_runs.of_agent(side.agent)
+        agent_runs.request_run_by_agent(side.agent)
         call = factories.execution(side.agent, side.tool.name, **called)
         Execution.objects.filter(pk=call.pk).update(session=side.session)
-        factories.ended(call)
+        factories.end_execution(call)
         name = uuid4().hex[:8]
         factories.organization(f"org-{name}")
         keys.rotate_key(organization=here, by=side.by)

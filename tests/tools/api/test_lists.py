@@ -218,7 +218,7 @@ def test_executions_are_filtered(admin_api, organization):
         factories.execution(one), factories.execution(two), factories.execution(two, "other")
     )  # fmt: skip
     type(first).objects.filter(pk=first.pk).update(session=session)
-    factories.ended(second, status="Failed", error_code="WENT_WRONG")
+    factories.end_execution(second, status="Failed", error_code="WENT_WRONG")
     third.refresh_from_db()
     since = third.created_at.isoformat().replace("+00:00", "Z")
     found = {

@@ -108,13 +108,13 @@ def test_a_list_whose_last_page_comes_again_is_listed_once(stub, listed):
     answer = listed(GOOD, nextCursor="")
     assert answer["tools"] == 1
     assert "the list was ended" in found(answer, "repaired")[""]
-    assert len(stub.asked("tools/list")) == 2
+    assert len(stub.requests_for("tools/list")) == 2
 
 
 def test_a_list_that_ends_by_false_or_null_has_ended(stub, listed):
     assert listed(GOOD, nextCursor=False)["tools"] == 1
     assert listed(GOOD, nextCursor=None)["tools"] == 1
-    assert len(stub.asked("tools/list")) == 2
+    assert len(stub.requests_for("tools/list")) == 2
 
 
 def test_a_list_of_a_server_without_tools_may_be_null(admin_api, far, stub):

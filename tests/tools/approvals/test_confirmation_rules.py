@@ -8,7 +8,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.conditions import until
-from tests.tools.approval_requests import approve, approver, held
+from tests.tools.approval_requests import approve, approver, call_awaiting_approval
 from tools.approvals.confirmation_rules import (
     MOST_RULES,
     amended,
@@ -91,7 +91,7 @@ def test_a_rule_of_another_organization_holds_nothing(agent, organization):
 def test_the_first_use_is_over_with_the_first_success(agent, organization):
     factories.tool(organization)
     rule(organization, first_use=True)
-    first = approve(held(agent), approver(organization)).execution
+    first = approve(call_awaiting_approval(agent), approver(organization)).execution
     until(lambda: Execution.objects.filter(pk=first.pk, status="Success").exists())
     assert status(agent) == FREE
     assert status(factories.agent(organization)) == HELD
@@ -100,7 +100,7 @@ def test_the_first_use_is_over_with_the_first_success(agent, organization):
 def test_a_failure_is_no_first_use(agent, organization):
     factories.tool(organization)
     rule(organization, first_use=True)
-    done = held(agent).execution
+    done = call_awaiting_approval(agent).execution
     Execution.objects.filter(pk=done.pk).update(status="Cancelled", completed_at=done.created_at)
     assert status(agent) == HELD
 
@@ -109,7 +109,7 @@ def test_all_reasons_are_told_and_the_strictest_counts(agent, organization):
     factories.tool(organization, requires_confirmation=True)
     rule(organization, name="a", tool="echo")
     rule(organization, name="b", every_call=True, approvals_needed=2)
-    confirmation = held(agent, require_confirmation=True)
+    confirmation = call_awaiting_approval(agent, require_confirmation=True)
     assert confirmation.approvals_needed == 2
     assert confirmation.reasons == [
         "echo runs only when a person has agreed.",
@@ -121,8 +121,8 @@ def test_all_reasons_are_told_and_the_strictest_counts(agent, organization):
 
 def test_the_hash_is_over_the_canonical_parameters(agent, organization):
     factories.tool(organization, requires_confirmation=True)
-    confirmation = held(agent)
-    again = held(agent)
+    confirmation = call_awaiting_approval(agent)
+    again = call_awaiting_approval(agent)
     assert len(confirmation.bound_hash) == 64 and confirmation.bound_hash != again.bound_hash
 
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from audit.models import AuditRecord
 from tests import factories
 from tests.properties import examples, of_machine
-from tests.tools.approval_requests import approver, at_the_browser, held, word
+from tests.tools.approval_requests import approver, at_the_browser, call_awaiting_approval, word
 from tools.accounts import account_actions as policy
 from tools.approvals import decisions, expiry
 from tools.catalog import actions as catalog
@@ -82,7 +82,7 @@ def machine(organization):
         def ask(self, agent):
             if not self.active[agent]:
                 return multiple()
-            asked = held(self.agents[agent], self.name, text="x")
+            asked = call_awaiting_approval(self.agents[agent], self.name, text="x")
             call = Model(asked, agent, self.version, 2 if self.critical else 1)
             assert asked.approvals_needed == call.needs
             self.known.append(call)

@@ -19,7 +19,7 @@ from sandbox.inside import runner, sandbox_http, template, toolcrib
 from sandbox.spec import Preloaded
 from tests import factories
 from tools.builtin.manifest import DEFINITIONS, HTTP_CALL, ISOLATED
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.execution.pipeline import perform
@@ -98,7 +98,7 @@ def run(committed: None, agent: Agent) -> Callable[..., Execution]:
 @pytest.fixture
 def mounted(organization: Organization) -> Path:
     """The organization's workspace that `run` mounts."""
-    return workspace_of(organization.slug)
+    return workspace_path(organization.slug)
 
 
 @pytest.fixture

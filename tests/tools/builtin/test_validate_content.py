@@ -381,7 +381,7 @@ def deep(levels, leaf):
 
 
 @pytest.mark.parametrize("levels", [300, 900])
-def test_a_document_that_is_nested_too_deeply_is_told_so(call, levels):
+def test_a_document_that_is_nested_too_deeply_has_that_flaw(call, levels):
     found = validated(call, "[" * levels + "]" * levels, {"const": []})
     (error,) = found["errors"]
     assert (found["valid"], error["path"]) == (False, "/")

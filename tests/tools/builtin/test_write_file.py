@@ -12,7 +12,7 @@ from sandbox.spec import Limits
 from tests import factories
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions
-from tools.builtin.workspaces import writing
+from tools.builtin.workspaces import workspace_lock
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
@@ -118,7 +118,7 @@ def test_who_has_a_file_open_reads_on_what_it_was_before_more_was_appended(
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
-def test_what_somebody_else_wrote_meanwhile_is_not_overwritten(call, workspace, put_file, mode):
+def test_what_another_call_wrote_meanwhile_is_not_overwritten(call, workspace, put_file, mode):
     put_file("a", b"theirs")
     done = call("write_file", path="a", content="mine", mode=mode, if_hash=sha256(b"older"))
     assert failed(done, "FILE_CHANGED") and sha256(b"theirs") in done.error_message
@@ -285,7 +285,7 @@ def test_no_caller_sets_the_quota(organization, agent, mounted):
 
 
 @pytest.mark.part("calls")
-def test_a_workspace_that_somebody_holds_is_busy_and_not_forever(run, mounted):
-    with writing(mounted.name, 1, lambda: False):
+def test_a_locked_workspace_is_busy_and_not_forever(run, mounted):
+    with workspace_lock(mounted.name, 1, lambda: False):
         assert failed(run("write_file", path="a", content="x", timeout_s=1), "WORKSPACE_BUSY")
     assert run("write_file", path="a", content="x").status == "Success"

@@ -1,5 +1,5 @@
 from tests import factories
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.builtins import install_builtins
 from tools.models import Tool
 
@@ -7,7 +7,7 @@ from tools.models import Tool
 def test_a_new_organization_has_its_built_in_tools_and_a_workspace(organization):
     names = set(Tool.objects.filter(organization=organization).values_list("name", flat=True))
     assert sorted(names) == factories.BUILTIN_NAMES
-    assert workspace_of(organization.slug).is_dir()
+    assert workspace_path(organization.slug).is_dir()
 
 
 def test_installing_again_adds_nothing(organization):

@@ -14,7 +14,7 @@ from tests import factories
 from tests.conditions import until
 from tests.stubs.identity_provider import consented, guarded_serving
 from tests.stubs.web import Reply
-from tests.tools.approval_requests import over
+from tests.tools.approval_requests import ended_execution
 from tools.catalog.mcp import mcp_consents, mcp_import, mcp_servers, mcp_tokens
 from tools.catalog.mcp.upstreams import hub
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
@@ -64,7 +64,7 @@ def imported(row, by, owner=""):
 def called(agent):
     execution = factories.execution(agent, "echo", a=1)
     perform(execution.pk)
-    return until(lambda: over(execution))
+    return until(lambda: ended_execution(execution))
 
 
 def runs_out(row):

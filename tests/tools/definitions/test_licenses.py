@@ -21,7 +21,7 @@ from tools.definitions.licenses import (
 )
 from tools.errors import Malformed
 
-FILE = licenses.file("acme", "Teams", issued_at="2026-01-01T00:00:00Z")
+FILE = licenses.license_file("acme", "Teams", issued_at="2026-01-01T00:00:00Z")
 calmly = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -39,7 +39,7 @@ def code(raw, keys=(licenses.PUBLIC,)):
 
 def changed(**fields):
     """Correctly signed; only its content is invalid."""
-    return rfc8785.dumps(licenses.signed(licenses.said("acme") | fields))
+    return rfc8785.dumps(licenses.sign_license(licenses.license_fields("acme") | fields))
 
 
 def test_a_licence_says_what_was_signed():
@@ -89,7 +89,7 @@ def test_no_document_is_a_fault_of_ours(document):
 
 
 @calmly
-@given(st.sampled_from([*licenses.said("a")]), ODD)
+@given(st.sampled_from([*licenses.license_fields("a")]), ODD)
 def test_no_field_that_was_signed_is_a_fault_of_ours(field, value):
     try:
         raw = changed(**{field: value})
@@ -102,7 +102,7 @@ def test_no_field_that_was_signed_is_a_fault_of_ours(field, value):
 
 
 def test_a_key_that_is_not_trusted_is_named():
-    stranger = licenses.signed(licenses.said("acme"), Ed25519PrivateKey.generate())
+    stranger = licenses.sign_license(licenses.license_fields("acme"), Ed25519PrivateKey.generate())
     with pytest.raises(BadSignature, match=stranger["key_id"]) as caught:
         read(rfc8785.dumps(stranger))
     assert caught.value.code == "license_key_unknown"
@@ -115,8 +115,8 @@ def test_without_trusted_keys_nothing_is_installed_and_the_setting_is_named():
 
 
 def test_a_signature_made_for_another_purpose_is_none():
-    said = licenses.said("acme")
-    document = licenses.signed(said)
+    said = licenses.license_fields("acme")
+    document = licenses.sign_license(said)
     bare = licenses.KEY.sign(rfc8785.dumps(said))
     document["signature"] = base64.b64encode(bare).decode()
     assert code(rfc8785.dumps(document)) == "license_signature_invalid"
@@ -144,9 +144,9 @@ def test_a_signed_licence_that_says_something_odd_is_refused(fields):
 
 
 def test_a_licence_that_says_too_little_is_refused():
-    said = licenses.said("acme")
+    said = licenses.license_fields("acme")
     del said["grace_days"]
-    assert code(rfc8785.dumps(licenses.signed(said))) == "license_malformed"
+    assert code(rfc8785.dumps(licenses.sign_license(said))) == "license_malformed"
 
 
 def test_a_file_that_is_too_long_is_not_read():

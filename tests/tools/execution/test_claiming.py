@@ -246,7 +246,9 @@ def test_what_waits_for_its_share_is_no_sign_that_no_worker_takes_calls(mine, or
     waiting, *running = mine(half + 1)
 
     def bounded():
-        return next(place.bounded for place in queue.places() if place.id == organization.pk)
+        return next(
+            place.bounded for place in queue.queue_positions() if place.id == organization.pk
+        )
 
     for execution in running[1:]:
         claimed(execution)

@@ -16,8 +16,8 @@ from tests.tools.approval_requests import (
     approver,
     at_the_browser,
     attempted,
+    call_awaiting_approval,
     codes,
-    held,
     never_began,
     with_a_token,
     word,
@@ -144,7 +144,7 @@ def test_a_person_of_another_organization_cannot_agree(confirmation):
 def test_one_person_is_not_two(organization, agent, person):
     factories.tool(organization)
     mark_critical(organization)
-    confirmation = approve(held(agent), person)
+    confirmation = approve(call_awaiting_approval(agent), person)
     assert refused(at_the_browser(person), word(confirmation)) == "already_decided"
     assert never_began(attempted(confirmation.execution))
 
@@ -152,7 +152,7 @@ def test_one_person_is_not_two(organization, agent, person):
 def test_a_yes_of_somebody_who_was_removed_meanwhile_does_not_count(organization, agent, person):
     factories.tool(organization)
     mark_critical(organization)
-    confirmation = approve(held(agent), person)
+    confirmation = approve(call_awaiting_approval(agent), person)
     User.objects.filter(pk=person.pk).update(is_active=False)
     approve(confirmation, approver(organization))
     assert row_of(confirmation).get().status == "RequiresConfirmation"
@@ -177,14 +177,16 @@ def test_a_yes_that_lost_its_ground_before_the_start_does_not_count(person, conf
 
 @pytest.mark.parametrize("shown", ["", "0" * 64, "A" * 64, "é" * 64, "another's"])
 def test_the_hash_must_be_that_of_what_was_shown(agent, person, confirmation, shown):
-    shown = held(agent, text="other").bound_hash if shown == "another's" else shown
+    shown = (
+        call_awaiting_approval(agent, text="other").bound_hash if shown == "another's" else shown
+    )
     said = word(confirmation, bound_hash=shown)
     assert refused(at_the_browser(person), said) == "confirmation_changed"
     assert never_began(attempted(confirmation.execution))
 
 
 def test_two_calls_that_are_alike_are_two_questions(agent, person, confirmation):
-    again = held(agent)
+    again = call_awaiting_approval(agent)
     assert again.bound_hash != confirmation.bound_hash
     approve(confirmation, person)
     assert never_began(attempted(again.execution))
@@ -252,7 +254,7 @@ def test_a_call_cannot_be_moved_to_another_account(agent, organization, person, 
 def test_the_terms_are_bound_too(organization, agent, person, fields):
     factories.tool(organization)
     mark_critical(organization)
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     later = {"expires_at": timezone.now() + timedelta(days=9)} if "expires_at" in fields else fields
     Confirmation.objects.filter(pk=confirmation.pk).update(**later)
     assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
@@ -283,7 +285,7 @@ def test_a_consent_that_was_written_by_hand_is_not_enough(confirmation, admin_us
 )
 def test_loosened_options_loosen_nothing(agent, organization, options):
     factories.tool(organization)
-    confirmation = held(agent, require_confirmation=True)
+    confirmation = call_awaiting_approval(agent, require_confirmation=True)
     row_of(confirmation).update(options=options, status="Pending")
     done = attempted(confirmation.execution)
     assert (done.status, never_began(done)) == ("PermissionDenied", True)
@@ -485,7 +487,7 @@ def test_a_held_call_stays_held_when_its_rule_goes(agent, organization):
     rule = create_rule(
         organization=organization, name="r", wanted={"tool": "echo"}, by=factories.by(organization)
     )
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     delete_rule(row=rule, by=factories.by(organization))
     let_go(confirmation)
     done = attempted(confirmation.execution)
@@ -503,7 +505,7 @@ SESSIONS = {
 def test_a_session_that_is_another_now_voids_it(agent, asks, person, fields, when):
     caller = factories.caller(agent)
     session, *_ = session_actions.open_session(caller=caller, group=None, state=None)
-    confirmation = held(agent, session=str(session.pk), text="x")
+    confirmation = call_awaiting_approval(agent, session=str(session.pk), text="x")
     if when == "after the yes":
         approve(confirmation, person)
     Session.objects.filter(pk=session.pk).update(**fields)
@@ -552,7 +554,7 @@ def test_of_many_at_once_one_yes_counts_and_it_runs_once(organization, confirmat
 def test_one_person_in_two_windows_is_one_person(organization, agent):
     factories.tool(organization)
     mark_critical(organization)
-    confirmation, caller = held(agent), at_the_browser(approver(organization))
+    confirmation, caller = call_awaiting_approval(agent), at_the_browser(approver(organization))
     told = together(*[lambda: decisions.decide(caller=caller, word=word(confirmation))] * 4)
     assert told == ["already_decided"] * 3
     assert row_of(confirmation).get().status == "RequiresConfirmation"

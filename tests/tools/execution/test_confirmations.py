@@ -15,8 +15,8 @@ from tests.tools.approval_requests import (
     approver,
     at_the_browser,
     attempted,
+    call_awaiting_approval,
     codes,
-    held,
     never_began,
     word,
 )
@@ -43,7 +43,7 @@ def age(confirmation, **past):
 
 
 def test_a_held_call_is_a_row_a_question_an_event_and_a_record(agent, asks):
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     execution = confirmation.execution
     assert (execution.status, execution.attempt) == ("RequiresConfirmation", 0)
     assert (confirmation.status, confirmation.approvals_needed) == ("pending", 1)
@@ -56,13 +56,13 @@ def test_a_held_call_is_a_row_a_question_an_event_and_a_record(agent, asks):
 
 def test_it_waits_a_quarter_of_an_hour(agent, asks, settings):
     assert settings.CONFIRMATION_MINUTES == 15
-    left = held(agent).expires_at - timezone.now()
+    left = call_awaiting_approval(agent).expires_at - timezone.now()
     assert timedelta(minutes=14) < left <= timedelta(minutes=15)
 
 
 @pytest.mark.usefixtures("committed", "crib")
 def test_a_call_that_was_agreed_to_runs_once_and_says_with_whose_consent(agent, asks, person):
-    confirmation = approve(held(agent), person)
+    confirmation = approve(call_awaiting_approval(agent), person)
     done = until(
         lambda: Execution.objects.filter(pk=confirmation.execution_id, output__isnull=False).first()
     )
@@ -82,7 +82,7 @@ def test_a_call_that_was_agreed_to_runs_once_and_says_with_whose_consent(agent, 
 
 
 def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
-    confirmation = approve(held(agent), person)
+    confirmation = approve(call_awaiting_approval(agent), person)
     assert confirmation.status == "approved"
     assert confirmation.execution.status == "Pending"
     record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
@@ -100,7 +100,7 @@ def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
 
 
 def test_a_no_ends_it_and_its_reason_reaches_the_caller(agent, asks, person):
-    confirmation = held(agent, idempotency_key="k")
+    confirmation = call_awaiting_approval(agent, idempotency_key="k")
     said = word(confirmation, approve=False, reason="Not on a Friday.")
     decisions.decide(caller=at_the_browser(person), word=said)
     row = Execution.objects.get(pk=confirmation.execution_id)
@@ -114,7 +114,7 @@ def test_a_no_ends_it_and_its_reason_reaches_the_caller(agent, asks, person):
 def test_a_critical_tool_needs_two_people(agent, organization, person):
     tool = factories.tool(organization)
     critical(tool)
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     assert confirmation.approvals_needed == 2
     first = approve(confirmation, person)
     assert (first.status, first.execution.status) == ("pending", "RequiresConfirmation")
@@ -130,14 +130,14 @@ def critical(tool):
 
 def test_one_no_of_two_ends_it(agent, organization, person):
     critical(factories.tool(organization))
-    confirmation = approve(held(agent), person)
+    confirmation = approve(call_awaiting_approval(agent), person)
     other = at_the_browser(approver(organization))
     decisions.decide(caller=other, word=word(confirmation, approve=False))
     assert Execution.objects.get(pk=confirmation.execution_id).status == "PermissionDenied"
 
 
 def test_what_nobody_decides_ends_in_time(agent, asks):
-    younger, confirmation = held(agent), held(agent)
+    younger, confirmation = call_awaiting_approval(agent), call_awaiting_approval(agent)
     age(confirmation, seconds=1)
     expiry.watch()
     assert Confirmation.objects.get(pk=younger.pk).status == "pending"
@@ -148,7 +148,7 @@ def test_what_nobody_decides_ends_in_time(agent, asks):
 
 
 def test_a_call_is_reminded_of_once_when_a_third_of_its_time_is_left(agent, asks):
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     expiry.watch()
     assert Confirmation.objects.get(pk=confirmation.pk).reminded_at is None
     age(confirmation, minutes=-4)
@@ -158,7 +158,7 @@ def test_a_call_is_reminded_of_once_when_a_third_of_its_time_is_left(agent, asks
 
 
 def test_a_call_that_is_cancelled_waits_for_nobody(agent, asks, person):
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
     assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
     with pytest.raises(Conflict) as caught:
@@ -168,7 +168,11 @@ def test_a_call_that_is_cancelled_waits_for_nobody(agent, asks, person):
 
 
 def test_many_are_decided_each_for_itself(agent, asks, person):
-    good, wrong, bad = held(agent), held(agent), held(agent)
+    good, wrong, bad = (
+        call_awaiting_approval(agent),
+        call_awaiting_approval(agent),
+        call_awaiting_approval(agent),
+    )
     said = [
         word(good),
         word(wrong, bound_hash="0" * 64),
@@ -182,13 +186,13 @@ def test_many_are_decided_each_for_itself(agent, asks, person):
 
 @pytest.mark.part("calls")
 def test_nobody_buries_a_call_among_others(agent, asks):
-    first, *_ = [held(agent) for _ in range(MOST_HELD)]
+    first, *_ = [call_awaiting_approval(agent) for _ in range(MOST_HELD)]
     with pytest.raises(TooManyHeld) as caught:
-        held(agent)
+        call_awaiting_approval(agent)
     assert 0 < caught.value.details["resets_in_s"] <= 60 * settings.CONFIRMATION_MINUTES
     assert (caught.value.http_status, caught.value.details["used"]) == (429, MOST_HELD)
     actions.cancel(caller=factories.caller(agent), execution=first.execution)
-    assert held(agent).status == "pending"
+    assert call_awaiting_approval(agent).status == "pending"
 
 
 @pytest.mark.parametrize("number", [1e22, 1.0, -0.0, 1e-7, 123456789.5])
@@ -197,11 +201,11 @@ def test_numbers_come_back_from_the_database_as_they_were_bound(
 ):
     field = {"name": "text", "type": "Number", "description": "Any.", "required": True}
     factories.tool(organization, parameters=[field], requires_confirmation=True)
-    assert approve(held(agent, text=number), person).status == "approved"
+    assert approve(call_awaiting_approval(agent, text=number), person).status == "approved"
 
 
 def test_how_long_it_was_displayed_is_on_record_where_it_is_known(agent, asks, person):
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     said = word(confirmation, displayed_s=2.5)
     decisions.decide(caller=at_the_browser(person), word=said)
     record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
@@ -209,7 +213,7 @@ def test_how_long_it_was_displayed_is_on_record_where_it_is_known(agent, asks, p
 
 
 def test_an_approved_call_waits_by_the_databases_clock(agent, asks, person, settings, monkeypatch):
-    waiting = held(agent)
+    waiting = call_awaiting_approval(agent)
     slow = timezone.now() - timedelta(seconds=settings.EXECUTION_QUEUE_S + 60)
     monkeypatch.setattr(timezone, "now", lambda: slow)
     approve(waiting, person)
@@ -218,7 +222,7 @@ def test_an_approved_call_waits_by_the_databases_clock(agent, asks, person, sett
 
 
 def test_held_calls_end_in_time_where_beat_is_silent(agent, asks, monkeypatch):
-    waiting = held(agent)
+    waiting = call_awaiting_approval(agent)
     age(waiting, minutes=1)
     monkeypatch.setattr(reaper._rounds, "last", float("-inf"))
     Poller().look()

@@ -18,7 +18,7 @@ SECRET = "swordfish-7"
 def source(agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
-    factories.ended(execution, output={"name": SECRET}, output_bytes=30)
+    factories.end_execution(execution, output={"name": SECRET}, output_bytes=30)
     return execution
 
 

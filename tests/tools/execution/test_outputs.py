@@ -52,7 +52,7 @@ def past(agent, count, days=10):
     execution = factories.execution(agent, "long", count=count)
     parcel = outputs.packed("é" * count)
     outputs.put_away(execution.organization_id, parcel)
-    factories.ended(
+    factories.end_execution(
         execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
         observation="é", output_bytes=parcel.size, completed_at=timezone.now() - timedelta(days),
     )  # fmt: skip
@@ -153,7 +153,7 @@ def made_by(agent, text, days=10, status="Success"):
     call = factories.execution(agent, "echo", text=text, parent=Parent(parent.pk, "one", 1))
     failed = {"error_code": "X"} if status == "Failed" else {"output": text}
     ended = timezone.now() - timedelta(days)
-    factories.ended(call, status=status, completed_at=ended, **failed)
+    factories.end_execution(call, status=status, completed_at=ended, **failed)
     return parent, call
 
 
@@ -161,7 +161,7 @@ def made_by(agent, text, days=10, status="Success"):
 def test_what_a_call_was_made_with_goes_with_the_outputs_it_is_made_of(agent, organization, status):
     factories.tool(organization)
     parent, call = made_by(agent, "secret", status=status)
-    factories.ended(parent, output="x", completed_at=timezone.now() - timedelta(10))
+    factories.end_execution(parent, output="x", completed_at=timezone.now() - timedelta(10))
     kept_for(organization, 7)
     assert retention.expire(organization) == 2
     for row in (parent, call):
@@ -240,7 +240,7 @@ def test_a_call_that_is_not_over_or_failed_has_no_output_to_read(agent, organiza
     waiting = factories.execution(agent)
     with pytest.raises(Conflict):
         outputs.content_of(waiting)
-    factories.ended(waiting, status="Failed", error_code="X")
+    factories.end_execution(waiting, status="Failed", error_code="X")
     with pytest.raises(NotFound):
         outputs.content_of(Execution.objects.get(pk=waiting.pk))
 

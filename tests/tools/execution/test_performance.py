@@ -15,7 +15,7 @@ from tests.factories import definition
 from tests.tools.approval_requests import attempted, attempted_in_thread
 from tests.tools.database import no_evidence_for, no_lease_for, tamper
 from tools.accounts import account_actions as policy
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.execution import actions
@@ -93,7 +93,7 @@ def test_without_evidence_nothing_runs(agent, organization):
         perform(execution.pk)
     row = Execution.objects.get(pk=execution.pk)
     assert (row.status, row.attempt, row.events.count(), codes(row)) == ("Pending", 0, 0, [])
-    assert not (workspace_of(organization.slug) / "p").exists()
+    assert not (workspace_path(organization.slug) / "p").exists()
 
 
 REVOCATIONS = {
@@ -333,10 +333,10 @@ def test_a_worker_that_cannot_renew_its_lease_stops_and_says_that_nobody_knows(
 
 def test_a_fault_of_ours_ends_the_call_without_its_details(agent, organization, settings):
     settings.WORKSPACES_DIR = "/proc/nowhere"
-    workspace_of.cache_clear()
+    workspace_path.cache_clear()
     execution = factories.execution(agent, "read_file", group=["read-only"], path="a")
     done = attempted(execution)
-    workspace_of.cache_clear()
+    workspace_path.cache_clear()
     assert (done.status, done.error_code) == ("Failed", "INTERNAL_ERROR")
     assert "proc" not in done.error_message
     assert codes(done) == ["TOOL.START", "TOOL.END"]

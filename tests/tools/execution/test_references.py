@@ -37,7 +37,7 @@ def source(agent, echo):
 
 
 def ended(execution, **fields):
-    factories.ended(execution, output_bytes=100, **fields)
+    factories.end_execution(execution, output_bytes=100, **fields)
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -290,7 +290,7 @@ def test_their_size_is_bounded(agent, echo):
     value = [pointing(large, "/output")] * 2
     assert refused(factories.caller(agent), value).code == "reference_large"
     huge = factories.execution(agent)
-    factories.ended(huge, output="x", output_bytes=17 * 1024 * 1024)
+    factories.end_execution(huge, output="x", output_bytes=17 * 1024 * 1024)
     assert refused(factories.caller(agent), pointing(huge, "/output")).code == "reference_large"
 
 
@@ -355,9 +355,9 @@ def test_a_key_stands_for_the_call_as_it_was_sent(agent, source):
 def test_copies_go_when_the_outputs_of_their_executions_do(agent, organization, source):
     done = timezone.now() - timedelta(days=10)
     failed = ask(factories.caller(agent), pointing(source))
-    factories.ended(failed, status="Failed", error_code="X", completed_at=done)
+    factories.end_execution(failed, status="Failed", error_code="X", completed_at=done)
     good = ask(factories.caller(agent), pointing(source))
-    factories.ended(good, output=SECRET, completed_at=done)
+    factories.end_execution(good, output=SECRET, completed_at=done)
     policy.set_output_days(organization=organization, days=7, by=factories.by(organization))
     organization.refresh_from_db()
     assert retention.expire(organization) == 2

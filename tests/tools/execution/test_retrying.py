@@ -29,7 +29,7 @@ def failed(organization: Organization, agent: Agent) -> Execution:
 
 
 def over(execution: Execution, **fields: Any) -> Execution:
-    factories.ended(execution, **fields)
+    factories.end_execution(execution, **fields)
     return Execution.objects.get(pk=execution.pk)
 
 

@@ -10,7 +10,7 @@ from tools.models import Execution, queue
 def work_off(organization, most=2_000):
     """Perform until no call can start; return the number of claims."""
     for number in range(most):
-        waiting = queue.next_of(organization.pk)
+        waiting = queue.next_of_organization(organization.pk)
         if not waiting:
             connection.close()
             return number

@@ -40,8 +40,8 @@ class Two:
     entity: str
 
     def ask(self, query, organization=None, *, output_bytes=None, timeout_s=30.0, **more):
-        places = {"$OTHER": rdf_terms.graph_of(self.others, None)}
-        places |= {"$OWN": rdf_terms.graph_of(self.ours, None), "$ENTITY": self.entity}
+        places = {"$OTHER": rdf_terms.graph_iri(self.others, None)}
+        places |= {"$OWN": rdf_terms.graph_iri(self.ours, None), "$ENTITY": self.entity}
         for name, iri in places.items():
             query = query.replace(name, iri)
         constraints = RAW["constraints"] | (
@@ -70,9 +70,9 @@ def two(servers_in):
     for organization, name in ((ours, OURS), (others, SECRET)):
         properties = {f"p{at}": [f"{name} {at}", at] for at in range(STATEMENTS // 2)}
         given = {"type": "Thing", "name": name, "key": "x", "properties": properties}
-        entity = entities.read(organization, given)
-        graph = rdf_terms.graph_of(organization, None)
-        text = entities.creation(graph, entity, call="c", merge=True)
+        entity = entities.read_entity(organization, given)
+        graph = rdf_terms.graph_iri(organization, None)
+        text = entities.creation_update(graph, entity, call="c", merge=True)
         bounds = RequestBounds(threading.Event(), time.monotonic() + 30)
         sparql_endpoint.update(place, text, bounds)
     return Two(ours, others, entity.iri)
@@ -375,5 +375,5 @@ def test_a_name_that_is_none_is_refused_in_words_that_can_be_kept(name, field):
     for value in (7, "text", {"value": "x", "datatype": name}, {"type": name, "key": name}):
         given = {"type": "T", "name": "n", field: {name: value}}
         with pytest.raises(rdf_terms.BadTerm) as refusal:
-            entities.read(uuid4(), given)
+            entities.read_entity(uuid4(), given)
         assert str(refusal.value).isprintable()

@@ -15,9 +15,9 @@ from tools.knowledge.rdf_terms import BadTerm
 
 READS = """
 import sys
-from tools.knowledge.graph_documents import BadGraphDocument, Syntax, contents
+from tools.knowledge.graph_documents import BadGraphDocument, Syntax, document_contents
 try:
-    contents(sys.stdin.buffer.read(), Syntax(sys.argv[1]))
+    document_contents(sys.stdin.buffer.read(), Syntax(sys.argv[1]))
 except BadGraphDocument as flaw:
     print(flaw)
 """
@@ -35,7 +35,7 @@ DEEP = [
 
 @pytest.mark.part("generated", but_each=3)
 @pytest.mark.parametrize(("syntax", "text"), DEEP, ids=range(len(DEEP)))
-def test_a_document_that_nests_without_end_is_refused_and_ends_nobody(syntax, text):
+def test_a_document_that_nests_without_end_is_refused_and_ends_no_process(syntax, text):
     words = [sys.executable, "-c", READS, str(syntax)]
     given = {"input": text.encode(), "cwd": settings.BASE_DIR, "timeout": 20}
     done = subprocess.run(words, check=False, capture_output=True, **given)
@@ -45,27 +45,27 @@ def test_a_document_that_nests_without_end_is_refused_and_ends_nobody(syntax, te
 
 def test_what_only_looks_deep_is_read():
     text = '{"@id": "a:a", "a:b": "' + "{[" * 500 + '\\"' + "[" * 500 + '"}'
-    assert graph_documents.contents(text.encode(), Syntax.JSON_LD).statements == 1
+    assert graph_documents.document_contents(text.encode(), Syntax.JSON_LD).statements == 1
     turtle = "\n".join(f'<a:a> <a:b> "{at} << [[[[ ((((" .' for at in range(200))
-    assert graph_documents.contents(turtle.encode(), Syntax.TURTLE).statements == 200
+    assert graph_documents.document_contents(turtle.encode(), Syntax.TURTLE).statements == 200
 
 
-def test_the_deepest_that_is_read_is_told():
+def test_the_deepest_nesting_that_is_read_is_documented():
     def nested(count):
         return ('{"a:a":' * count + "1" + "}" * count).encode()
 
-    assert graph_documents.contents(nested(64), Syntax.JSON_LD).statements == 64
+    assert graph_documents.document_contents(nested(64), Syntax.JSON_LD).statements == 64
     with pytest.raises(BadGraphDocument, match="deeper than 64"):
-        graph_documents.contents(nested(65), Syntax.JSON_LD)
+        graph_documents.document_contents(nested(65), Syntax.JSON_LD)
 
 
-GRAPH = rdf_terms.graph_of(UUID(int=7), None)
+GRAPH = rdf_terms.graph_iri(UUID(int=7), None)
 
 
 def stored(triples):
     """The statements in a store after the update: (graph, subject, predicate, object) of each."""
     store = ox.Store()
-    store.update(rdf_terms.insertion(GRAPH, triples))
+    store.update(rdf_terms.triples_insertion(GRAPH, triples))
     return {(str(q.graph_name), str(q.subject), str(q.predicate), str(q.object)) for q in store}
 
 
@@ -75,7 +75,7 @@ def statement(said):
 
 def test_a_graph_is_named_after_organization_and_collection():
     assert GRAPH == "urn:toolcrib:00000000-0000-0000-0000-000000000007:default"
-    assert rdf_terms.graph_of(UUID(int=7), "people").endswith(":people")
+    assert rdf_terms.graph_iri(UUID(int=7), "people").endswith(":people")
 
 
 @pytest.mark.parametrize(
@@ -127,25 +127,25 @@ def test_a_literal_never_leaves_its_quotes(text):
 )
 def test_what_is_no_statement_is_refused(triples):
     with pytest.raises(BadTerm):
-        rdf_terms.insertion(GRAPH, triples)
+        rdf_terms.triples_insertion(GRAPH, triples)
 
 
 @pytest.mark.parametrize("field", ["properties", "relations"])
 @pytest.mark.parametrize("name", ["createdBy", entities.CREATED_BY.value, str(entities.CREATED_BY)])
-def test_nobody_says_which_call_created_an_entity(field, name):
+def test_no_caller_says_which_call_created_an_entity(field, name):
     given = {"type": "T", "name": "n", field: {name: ["urn:a:call"]}}
     with pytest.raises(BadTerm, match="createdBy"):
-        entities.read(uuid4(), given)
+        entities.read_entity(uuid4(), given)
 
 
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
 
 
 def read(text):
-    return entity_index.entries(text.encode())
+    return entity_index.parse_entries(text.encode())
 
 
-def test_texts_are_told_apart_by_what_says_them():
+def test_texts_are_divided_by_their_predicates():
     (one,) = read(
         f'<urn:a> <{RDFS}label> "Iron"@en .\n<urn:a> <{RDFS}comment> "A metal" .\n'
         f'<urn:a> <urn:p> "26" .\n<urn:a> <{entity_index.TYPE}> <http://e.org/v#Element> .\n'
@@ -156,7 +156,7 @@ def test_texts_are_told_apart_by_what_says_them():
     assert one.kinds == ["element", "http://e.org/v#Element"]
 
 
-def test_nodes_without_a_name_are_nobody():
+def test_blank_nodes_are_no_entities():
     assert read('_:b <urn:p> "x" .\n') == []
 
 
@@ -174,7 +174,7 @@ def test_of_a_long_text_only_so_much_is_indexed():
     ("given", "folded"), [("ÉTÉ", "ete"), ("Straße", "strasse"), ("ﬁ", "fi"), ("İ", "i")]
 )
 def test_case_and_accents_are_folded(given, folded):
-    assert entity_index.fold(given) == folded
+    assert entity_index.fold_text(given) == folded
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,6 @@ def test_the_end_of_an_iri_is_words(iri, words):
     assert entity_index.local_words(iri) == words
 
 
-def test_what_is_no_iri_is_asked_about_by_nobody():
+def test_what_is_no_iri_is_no_subject():
     given = ["urn:b", "urn:a", "urn:a", "no iri", "", "urn:\ud800", "urn:" + "x" * 2_000]
-    assert entity_index.subjects(given) == ["urn:a", "urn:b"]
+    assert entity_index.valid_subjects(given) == ["urn:a", "urn:b"]

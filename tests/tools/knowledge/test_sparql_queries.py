@@ -58,7 +58,7 @@ REFUSED = [
 @pytest.mark.parametrize("query", REFUSED, ids=range(len(REFUSED)))
 def test_what_changes_calls_out_or_reaches_other_graphs_is_refused(query):
     with pytest.raises(BadGraphQuery):
-        sparql_queries.read(query)
+        sparql_queries.read_query(query)
 
 
 CHANGES = [
@@ -70,14 +70,14 @@ CHANGES = [
 @pytest.mark.parametrize("query", CHANGES)
 def test_the_refusal_of_a_change_names_what_is_allowed(query):
     with pytest.raises(BadGraphQuery, match="may only ASK, CONSTRUCT, DESCRIBE or SELECT; it says"):
-        sparql_queries.read(query, statements=True)
+        sparql_queries.read_query(query, statements=True)
     with pytest.raises(BadGraphQuery, match="may only ASK or SELECT; it says"):
-        sparql_queries.read(query)
+        sparql_queries.read_query(query)
 
 
-def test_a_query_that_is_none_of_them_is_told_the_same():
+def test_a_query_of_another_form_gets_the_same_error():
     with pytest.raises(BadGraphQuery, match="must be one of ASK, CONSTRUCT, DESCRIBE or SELECT"):
-        sparql_queries.read("SHOW TABLES", statements=True)
+        sparql_queries.read_query("SHOW TABLES", statements=True)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_query_that_is_none_of_them_is_told_the_same():
     ],
 )
 def test_what_reads_is_written_on_one_line_and_says_the_same(query, written):
-    assert sparql_queries.read(query).text == (written or query)
+    assert sparql_queries.read_query(query).text == (written or query)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_what_reads_is_written_on_one_line_and_says_the_same(query, written):
     ],
 )
 def test_a_query_without_a_limit_gets_one(query, limited):
-    assert sparql_queries.read(query).within(5).endswith("LIMIT 5") is not limited
+    assert sparql_queries.read_query(query).with_limit(5).endswith("LIMIT 5") is not limited
 
 
 @pytest.mark.parametrize("hostile", ['"' * 9_999, "'''" + "a" * 9_000, "<" * 9_999, "a." * 4_999])
 def test_no_text_takes_long_to_refuse(hostile):
     with pytest.raises(BadGraphQuery):
-        sparql_queries.read(hostile)
+        sparql_queries.read_query(hostile)
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -136,8 +136,10 @@ def store():
     return store
 
 
-def asked(store, query, **parameters):
-    found = store.query(sparql_queries.read(query, statements=True, parameters=parameters).text)
+def run_query(store, query, **parameters):
+    found = store.query(
+        sparql_queries.read_query(query, statements=True, parameters=parameters).text
+    )
     if isinstance(found, ox.QueryBoolean):
         return bool(found)
     if isinstance(found, ox.QueryTriples):
@@ -147,15 +149,15 @@ def asked(store, query, **parameters):
 
 def test_a_parameter_is_a_value_of_its_variable(store):
     query = "SELECT ?s WHERE { ?s ?p ?v }"
-    assert asked(store, query, v="Xe") == [(f"{EX}0",)]
-    assert asked(store, query, v=1) == [(f"{EX}1",)]
-    assert asked(store, query, **{"?v": "Kr"}) == [(f"{EX}1",)]
-    assert asked(store, "SELECT $o { $s ?p $o }", s=f"<{EX}0>") == [("0",), ("Xe",)]
+    assert run_query(store, query, v="Xe") == [(f"{EX}0",)]
+    assert run_query(store, query, v=1) == [(f"{EX}1",)]
+    assert run_query(store, query, **{"?v": "Kr"}) == [(f"{EX}1",)]
+    assert run_query(store, "SELECT $o { $s ?p $o }", s=f"<{EX}0>") == [("0",), ("Xe",)]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_parameter_stays_one_value_whatever_it_holds(store, value):
-    assert asked(store, "SELECT ?v { ?s ?p ?v }", v=value) == [(value,)]
+    assert run_query(store, "SELECT ?v { ?s ?p ?v }", v=value) == [(value,)]
 
 
 @pytest.mark.parametrize(
@@ -180,11 +182,11 @@ def test_a_parameter_stays_one_value_whatever_it_holds(store, value):
     ],
 )  # fmt: skip
 def test_a_parameter_is_bound_wherever_its_variable_stands(store, query, found):
-    assert asked(store, query, v="Xe") == found
+    assert run_query(store, query, v="Xe") == found
 
 
 def test_what_a_parameter_names_is_described(store):
-    assert asked(store, "DESCRIBE ?it", it=f"<{EX}1>") == [f"{EX}1 1", f"{EX}1 Kr"]
+    assert run_query(store, "DESCRIBE ?it", it=f"<{EX}1>") == [f"{EX}1 1", f"{EX}1 Kr"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def test_what_a_parameter_names_is_described(store):
 )
 def test_what_comes_behind_a_description_stays_behind_its_parameters(store, query, found):
     names = {None: (), 1: (1,)}.get(found, found)
-    described = {line.split()[0] for line in asked(store, query, it=f"<{EX}1>")}
+    described = {line.split()[0] for line in run_query(store, query, it=f"<{EX}1>")}
     assert described == {f"{EX}{name}" for name in names}
 
 
@@ -217,20 +219,20 @@ def test_what_comes_behind_a_description_stays_behind_its_parameters(store, quer
     ],
 )
 def test_what_comes_behind_other_forms_stays_behind_their_parameters(store, query, found):
-    assert asked(store, query, v="Xe") == found
+    assert run_query(store, query, v="Xe") == found
 
 
 @pytest.mark.parametrize("query", ["DESCRIBE ?it LIMIT 3", "DESCRIBE ?it ORDER BY ?it LIMIT 3"])
 def test_a_description_with_a_limit_gets_no_other(query):
-    read = sparql_queries.read(query, statements=True, parameters={"it": f"<{EX}1>"})
-    assert read.within(9) == read.text and read.text.endswith("LIMIT 3")
+    read = sparql_queries.read_query(query, statements=True, parameters={"it": f"<{EX}1>"})
+    assert read.with_limit(9) == read.text and read.text.endswith("LIMIT 3")
 
 
 def test_a_value_cannot_end_a_description(store):
     value = f"<{EX}1> }} LIMIT 0 #"
-    assert asked(store, "DESCRIBE ?it ?s { ?s ?p ?it } LIMIT 5", it=value) == []
+    assert run_query(store, "DESCRIBE ?it ?s { ?s ?p ?it } LIMIT 5", it=value) == []
     with pytest.raises(rdf_terms.BadTerm):
-        asked(store, "DESCRIBE ?it LIMIT 5", it=f"<{EX}1 }} LIMIT 0>")
+        run_query(store, "DESCRIBE ?it LIMIT 5", it=f"<{EX}1 }} LIMIT 0>")
 
 
 @pytest.mark.parametrize(
@@ -246,13 +248,13 @@ def test_a_value_cannot_end_a_description(store):
 )
 def test_a_parameter_that_cannot_be_bound_is_refused(query, parameters, message):
     with pytest.raises(BadGraphQuery, match=message):
-        sparql_queries.read(query, statements=True, parameters=parameters)
+        sparql_queries.read_query(query, statements=True, parameters=parameters)
 
 
 @pytest.mark.parametrize("value", ["<a b>", "<no-iri>", None, ["x"], {"value": 1}, {}])
 def test_what_is_no_term_is_refused(value):
     with pytest.raises(rdf_terms.BadTerm, match=r"parameters\.v is no RDF term"):
-        sparql_queries.read("SELECT ?s { ?s ?p ?v }", parameters={"v": value})
+        sparql_queries.read_query("SELECT ?s { ?s ?p ?v }", parameters={"v": value})
 
 
 USUAL_STACK = 2 * 1024**2
@@ -281,7 +283,7 @@ WRITTEN_BY_PEOPLE = [
 
 @pytest.mark.parametrize("query", WRITTEN_BY_PEOPLE, ids=range(len(WRITTEN_BY_PEOPLE)))
 def test_what_people_write_is_let_through(query):
-    assert sparql_queries.read(query, statements=True)
+    assert sparql_queries.read_query(query, statements=True)
 
 
 # Planning each of these takes the store seconds.
@@ -339,7 +341,7 @@ def largest(form):
 
 def is_refused(query):
     try:
-        sparql_queries.read(query)
+        sparql_queries.read_query(query)
     except BadGraphQuery:
         return True
     return False
@@ -367,16 +369,16 @@ def frail(tmp_path_factory):
     ],
 )
 def test_the_largest_query_that_passes_is_planned_in_time_and_in_a_fifth_of_the_stack(frail, form):
-    query = sparql_queries.read(grown(form, largest(form))).within(101)
+    query = sparql_queries.read_query(grown(form, largest(form))).with_limit(101)
     answer = httpx2.post(frail.url, data={"query": query}, timeout=WITHIN_S)
     assert answer.status_code == 200, answer.text
     assert frail.server.poll() is None
 
 
 @pytest.mark.parametrize("form", GROWING)
-def test_one_more_is_refused_and_the_bound_is_told(form):
+def test_one_more_is_refused_and_the_error_names_the_bound(form):
     with pytest.raises(BadGraphQuery, match=r"has more than \d+ (patterns|clauses|operators)"):
-        sparql_queries.read(grown(form, largest(form) + 1))
+        sparql_queries.read_query(grown(form, largest(form) + 1))
 
 
 @pytest.mark.parametrize(
@@ -390,7 +392,7 @@ def test_one_more_is_refused_and_the_bound_is_told(form):
 )
 def test_statements_about_statements_are_refused(query):
     with pytest.raises(BadGraphQuery, match="statements about statements"):
-        sparql_queries.read(query)
+        sparql_queries.read_query(query)
 
 
 def test_the_bounds_are_those_the_manual_tells(settings):
@@ -400,5 +402,7 @@ def test_the_bounds_are_those_the_manual_tells(settings):
         query_complexity.MOST_CLAUSES,
         query_complexity.MOST_OPERATIONS,
     )
-    told = "{} patterns (a triple, a step of a path, a block of `VALUES`), {} clauses, {} operators"
-    assert told.format(*bounds) in " ".join(manual.split())
+    sentence = (
+        "{} patterns (a triple, a step of a path, a block of `VALUES`), {} clauses, {} operators"
+    )
+    assert sentence.format(*bounds) in " ".join(manual.split())

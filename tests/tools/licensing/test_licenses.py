@@ -39,7 +39,7 @@ def records(organization, code):
 
 
 def install(organization, tier="Teams", slug="", **fields):
-    raw = licenses.file(slug or organization.slug, tier, **fields)
+    raw = licenses.license_file(slug or organization.slug, tier, **fields)
     return ours.install_license(organization=organization, file=raw, by=factories.by(organization))
 
 

@@ -22,7 +22,7 @@ from tools.limits import pressure
 from tools.limits.pressure import Arrival, Pressure, Sample, Watched, look
 from tools.limits.turned_away import FIRST, RejectionCounter
 from tools.models import Agent, Execution, Organization
-from tools.models.queue import InFlight, Place
+from tools.models.queue import InFlight, QueuePosition
 
 PLACE, AGENT = uuid4(), uuid4()
 
@@ -36,8 +36,8 @@ def caller(**fields):
 
 
 def knowing(*, at=0.0, depth=0, most=10, oldest_s=None, in_flight=None, others=()):
-    places = [Place(PLACE, "here", most, depth, oldest_s)]
-    places += [Place(uuid4(), "there", 10, 1, waited) for waited in others]
+    places = [QueuePosition(PLACE, "here", most, depth, oldest_s)]
+    places += [QueuePosition(uuid4(), "there", 10, 1, waited) for waited in others]
     agents = {AGENT: InFlight(*in_flight)} if in_flight else {}
     return Sample(at, {place.id: place for place in places}, agents)
 
@@ -133,7 +133,7 @@ def test_calls_are_turned_away_when_nobody_begins_them(fields, served, settings)
 
 def test_who_waited_for_a_bound_of_its_own_turns_nobody_else_away(settings):
     settings.QUEUE_AGE_S = 30
-    theirs = Place(uuid4(), "there", 10, 1, 90.0, bounded=True)
+    theirs = QueuePosition(uuid4(), "there", 10, 1, 90.0, bounded=True)
     made = Pressure()
     made.sample(Sample(0.0, {theirs.id: theirs}))
     assert made.refusal(caller()) is None

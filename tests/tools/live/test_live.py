@@ -13,14 +13,14 @@ import pytest
 from tests import crib as cribs
 from tests import factories
 from tests.conditions import until
-from tests.tools.approval_requests import held
-from tests.tools.live import reading as reads
-from tests.tools.live.reading import logged_in, reading
+from tests.tools.approval_requests import call_awaiting_approval
+from tests.tools.live import stream_client as reads
+from tests.tools.live.stream_client import logged_in, reading
 from tools.accounts.login import person_sessions
 from tools.execution import bell
 from tools.live import relay
-from tools.live.readers import readers
-from tools.live.streams import EACH, LiveStream, LiveStreams, Topics
+from tools.live.live_streams import MOST_PER_SESSION, LiveStream, LiveStreams, Topics
+from tools.live.readers import load_readers
 from tools.models import Agent, Execution, Organization, User
 
 SOON_S, NEVER_S = 5, 1.5
@@ -68,7 +68,7 @@ def test_what_is_held_is_told_to_who_decides(
 ) -> None:
     factories.tool(place, requires_confirmation=True)
     with reading(crib, person, "confirmations") as stream:
-        held(factories.agent(place))
+        call_awaiting_approval(factories.agent(place))
         assert stream.hears_within(SOON_S)
 
 
@@ -78,7 +78,7 @@ def test_a_person_without_rights_is_told_nothing_of_others(
 ) -> None:
     factories.tool(place, requires_confirmation=True)
     with reading(crib, factories.person(place), topic) as stream:
-        held(factories.agent(place))
+        call_awaiting_approval(factories.agent(place))
         assert stream.status == 200 and not stream.hears_within(NEVER_S)
 
 
@@ -120,7 +120,7 @@ def test_a_stream_ends_with_what_it_was_opened_for(
         streams.place(key, topics, "") as over,
         streams.place(logged_in(person), topics, "") as unread,
     ):
-        over.reader = readers([key])[key]
+        over.reader = load_readers([key])[key]
         end(person)
         with ThreadPoolExecutor(1) as thread:  # Playwright runs a loop in this one
             thread.submit(asyncio.run, ended(relay.Relay(streams), over)).result()
@@ -205,7 +205,7 @@ def test_a_session_has_so_many_streams_and_a_closed_one_makes_room(
 ) -> None:
     key = logged_in(person)
     with ExitStack() as opened:
-        for _ in range(EACH):
+        for _ in range(MOST_PER_SESSION):
             stream = opened.enter_context(reading(crib, person, "executions", key=key))
             assert stream.status == 200
         with reading(crib, person, "executions", key=key) as one_more:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tools.live.origins import own
+from tools.live.app import is_own_origin
 
 BESIDE = {"host": "127.0.0.1:8001"}
 
@@ -25,7 +25,7 @@ def _installed(settings: Any) -> None:
     ],
 )
 def test_pages_of_the_product_are_its_own(headers: dict[str, str]) -> None:
-    assert own(BESIDE | headers)
+    assert is_own_origin(BESIDE | headers)
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_pages_of_the_product_are_its_own(headers: dict[str, str]) -> None:
     ],
 )
 def test_others_are_not(headers: dict[str, str]) -> None:
-    assert not own(BESIDE | headers)
+    assert not is_own_origin(BESIDE | headers)

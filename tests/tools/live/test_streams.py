@@ -4,9 +4,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tools.live.changes import ExecutionChange
+from tools.live.live_streams import (
+    MOST_PER_SESSION,
+    MOST_UNAUTHENTICATED_PER_ADDRESS,
+    ExecutionChange,
+    LiveStream,
+    LiveStreams,
+    StreamLimitReached,
+    Topics,
+)
 from tools.live.readers import LiveReader
-from tools.live.streams import EACH, UNKNOWN_OF_ADDRESS, Full, LiveStream, LiveStreams, Topics
 
 HERE, THERE, ME, OTHER = uuid4(), uuid4(), uuid4(), uuid4()
 CALL, PARENT = uuid4(), uuid4()
@@ -60,7 +67,7 @@ def test_places_are_given_back() -> None:
     streams, topics = LiveStreams(1), Topics.read(["executions"])
     with (
         streams.place("a", topics, HERE_IP),
-        pytest.raises(Full),
+        pytest.raises(StreamLimitReached),
         streams.place("b", topics, HERE_IP),
     ):
         pass
@@ -70,10 +77,10 @@ def test_places_are_given_back() -> None:
 
 def test_a_session_takes_no_more_than_its_places() -> None:
     streams, topics = LiveStreams(1_000), Topics.read(["executions"])
-    held = [streams.place("a", topics, HERE_IP) for _ in range(EACH)]
+    held = [streams.place("a", topics, HERE_IP) for _ in range(MOST_PER_SESSION)]
     for one in held:
         one.__enter__()
-    with pytest.raises(Full), streams.place("a", topics, HERE_IP):
+    with pytest.raises(StreamLimitReached), streams.place("a", topics, HERE_IP):
         pass
     with streams.place("b", topics, HERE_IP):
         pass
@@ -90,8 +97,8 @@ def entered(streams: LiveStreams, held: ExitStack, count: int, address: str) -> 
 def test_strangers_of_one_address_take_few_places() -> None:
     streams = LiveStreams(1_000)
     with ExitStack() as held:
-        entered(streams, held, UNKNOWN_OF_ADDRESS, HERE_IP)
-        with pytest.raises(Full):
+        entered(streams, held, MOST_UNAUTHENTICATED_PER_ADDRESS, HERE_IP)
+        with pytest.raises(StreamLimitReached):
             entered(streams, held, 1, HERE_IP)
         entered(streams, held, 1, THERE_IP)
 
@@ -100,7 +107,7 @@ def test_strangers_of_all_addresses_never_take_the_places_of_readers() -> None:
     streams = LiveStreams(8)
     with ExitStack() as held:
         one, other = entered(streams, held, 2, HERE_IP)
-        with pytest.raises(Full):
+        with pytest.raises(StreamLimitReached):
             entered(streams, held, 1, THERE_IP)
         streams.admit(one, READER)
         streams.admit(other, READER)
@@ -113,7 +120,7 @@ def test_an_organization_never_has_the_last_quarter() -> None:
         for _ in range(6):
             streams.admit(*entered(streams, held, 1, HERE_IP), READER)
         (late,) = entered(streams, held, 1, HERE_IP)
-        with pytest.raises(Full):
+        with pytest.raises(StreamLimitReached):
             streams.admit(late, READER)
         streams.admit(late, replace(READER, organization_id=THERE))
     assert len(streams) == 0

@@ -36,19 +36,19 @@ def endpoint():
 
 
 def ask(upstream, endpoint, *, max_bytes=10_000, max_tokens=1_000, **fields):
-    told = []
+    received = []
     model = chat.Model(endpoint.url, MODEL.name, MODEL.key)
     question = chat.ChatRequest(ASKED, chat.AnswerLimits(max_tokens, max_bytes), **fields)
     bounds = RequestBounds(threading.Event(), time.monotonic() + 30)
-    said = chat.ask(upstream, model, question, bounds, told.append)
-    assert "".join(told) == said.text
+    said = chat.ask(upstream, model, question, bounds, received.append)
+    assert "".join(received) == said.text
     return said
 
 
 def move(said):
     reader = model_replies.ModelReplyParser()
     reader.feed(said.text)
-    return model_replies.native(said.text, said.call) if said.call else reader.close()
+    return model_replies.parse_native(said.text, said.call) if said.call else reader.close()
 
 
 @pytest.mark.part("agents", but_each=3)
@@ -84,7 +84,7 @@ def test_tools_and_where_to_stop_are_sent_where_they_are_given(upstream, endpoin
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-def test_a_model_without_tools_is_told_from_one_that_refuses(upstream, endpoint, status):
+def test_a_model_without_tools_is_distinguished_from_one_that_refuses(upstream, endpoint, status):
     endpoint.plays(Reply(status, [], b"sk-secret does not support tools"))
     for tools, code in (TOOLS, "MODEL_NO_TOOLS"), ([], "MODEL_REJECTED"):
         with pytest.raises(chat.ModelFailure) as failure:

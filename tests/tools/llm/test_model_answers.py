@@ -78,7 +78,7 @@ def test_without_pieces_there_is_no_call():
     assert first([]) is None
 
 
-def every(*chunks):
+def all_calls(*chunks):
     calls = ModelToolCalls(lambda _: None)
     for chunk in chunks:
         calls.take(chunk)
@@ -99,7 +99,7 @@ ONE, TWO = ("find", '{"q": "a"}'), ("find", '{"q": "b"}')
     ],
 )
 def test_every_call_of_a_turn_is_there_once_and_in_order(chunks):
-    assert every(*chunks) == [ONE, TWO]
+    assert all_calls(*chunks) == [ONE, TWO]
 
 
 STREAM = b": hello\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: three\n\nid: 5\n\ndata: [DONE]\n\n"
@@ -108,17 +108,19 @@ STREAM = b": hello\r\ndata: one\r\n\r\nevent: x\ndata:two\ndata: three\n\nid: 5\
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
 def test_events_are_the_same_however_the_bytes_are_cut(size):
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
-    assert list(model_answers.data_of(pieces)) == [b"one", b"two\nthree", b"[DONE]"]
+    assert list(model_answers.event_data(pieces)) == [b"one", b"two\nthree", b"[DONE]"]
 
 
 def test_what_has_no_end_is_not_yielded():
-    assert list(model_answers.data_of([b"data: one\n\ndata: two"])) == [b"one"]
+    assert list(model_answers.event_data([b"data: one\n\ndata: two"])) == [b"one"]
 
 
 @pytest.mark.parametrize("endless", [b"data: x", b"data: x\n"])
 def test_an_event_without_end_is_given_up(endless):
     with pytest.raises(BadStream):
-        list(model_answers.data_of(itertools.chain([b"data:"], itertools.repeat(endless * 1_000))))
+        list(
+            model_answers.event_data(itertools.chain([b"data:"], itertools.repeat(endless * 1_000)))
+        )
 
 
 def test_the_worst_case_is_more_than_any_prompt_of_its_size_can_cost():

@@ -81,7 +81,7 @@ def test_the_first_action_is_believed_and_nothing_around_it(arguments):
     ],
 )
 def test_what_the_model_made_up_is_not_taken_for_a_tools_word(text):
-    assert outcome(text) == model_replies.MADE_UP
+    assert outcome(text) == model_replies.OBSERVATION_INVENTED
 
 
 NO_OBJECTS = (
@@ -139,7 +139,7 @@ def test_labels_inside_of_texts_are_text():
     assert outcome("Thought: I say Action: add, then\nAnswer: It said Action: none") == (
         "It said Action: none"
     )
-    assert outcome("Answer: Action: none") == model_replies.NEITHER
+    assert outcome("Answer: Action: none") == model_replies.NO_MOVE
 
 
 UNLABELLED = (
@@ -152,8 +152,8 @@ NO_NAMES = ("", "add it", "``", "аdd", "add(1)", "x" * 129, "\ufffd", "*")
 @pytest.mark.parametrize(
     ("line", "flaw"),
     [
-        *((line, model_replies.NEITHER) for line in UNLABELLED),
-        *((f"Action: {name}", model_replies.NAMELESS) for name in NO_NAMES),
+        *((line, model_replies.NO_MOVE) for line in UNLABELLED),
+        *((f"Action: {name}", model_replies.NO_TOOL_NAME) for name in NO_NAMES),
     ],
 )
 def test_what_looks_like_a_label_is_none_and_an_action_names_one_tool(line, flaw):
@@ -162,30 +162,30 @@ def test_what_looks_like_a_label_is_none_and_an_action_names_one_tool(line, flaw
 
 @pytest.mark.parametrize("text", ["", " \n", "I would add.", "Thought: x", "Answer:", "Answer: \n"])
 def test_what_is_neither_is_a_flaw(text):
-    assert outcome(text) == model_replies.NEITHER
+    assert outcome(text) == model_replies.NO_MOVE
 
 
 @pytest.mark.part("generated")
 def test_a_long_answer_of_short_lines_is_read_in_no_time():
-    assert read("\n" * 1_000_000).flaw == model_replies.NEITHER
+    assert read("\n" * 1_000_000).flaw == model_replies.NO_MOVE
 
 
 @given(TEXTS, st.data())
 def test_the_move_is_the_same_however_the_text_is_cut(text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[at:to] for at, to in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    told, whole = [], []
-    assert read(*pieces, tell=told.append) == read(text, tell=whole.append) == read(*text)
-    assert "".join(told) == "".join(whole)
+    received, whole = [], []
+    assert read(*pieces, tell=received.append) == read(text, tell=whole.append) == read(*text)
+    assert "".join(received) == "".join(whole)
 
 
 @given(TEXTS)
 def test_a_move_is_an_action_an_answer_or_a_flaw(text):
-    told = []
-    move = read(text, tell=told.append)
+    received = []
+    move = read(text, tell=received.append)
     assert move.text == text
     assert [move.action, move.answer, move.flaw].count(None) == 2
-    assert "".join(told).strip() == move.thought.strip()
+    assert "".join(received).strip() == move.thought.strip()
 
 
 @given(TEXTS, TEXTS)
@@ -212,29 +212,31 @@ def test_an_action_is_what_stands_first_with_its_object_right_behind_it(text):
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_text_is_some_move(text):
     assert read(text).text == text
-    assert model_replies.native(text, ModelToolCall(text, text)).action is None
+    assert model_replies.parse_native(text, ModelToolCall(text, text)).action is None
 
 
 def test_a_native_call_is_the_action_and_the_words_beside_it_the_thought():
-    move = model_replies.native(" I add. ", ModelToolCall("add", '{"a": 1}'))
+    move = model_replies.parse_native(" I add. ", ModelToolCall("add", '{"a": 1}'))
     assert move == ModelReply(" I add. ", "I add.", ModelAction("add", {"a": 1}))
 
 
 @pytest.mark.parametrize("arguments", ["5", "[1]", "false", '{"a": 1}{"b": 2}', "{} Answer: 2"])
 def test_native_arguments_that_are_no_object_are_a_flaw(arguments):
-    move = model_replies.native("I add.", ModelToolCall("add", arguments))
+    move = model_replies.parse_native("I add.", ModelToolCall("add", arguments))
     assert (move.action, move.answer, move.thought) == (None, None, "I add.")
     assert "add" in move.flaw
 
 
 def test_words_without_a_call_are_the_answer_and_silence_is_a_flaw():
     assert (
-        model_replies.native("2", None) == ModelReply("2", answer="2") == model_replies.plain("2")
+        model_replies.parse_native("2", None)
+        == ModelReply("2", answer="2")
+        == model_replies.parse_text("2")
     )
     assert (
-        model_replies.plain(" \n").flaw
-        == model_replies.native("", None).flaw
-        == model_replies.SILENT
+        model_replies.parse_text(" \n").flaw
+        == model_replies.parse_native("", None).flaw
+        == model_replies.EMPTY_REPLY
     )
 
 
@@ -264,7 +266,7 @@ def test_reasoning_is_neither_obeyed_nor_the_answer_however_it_is_cut(text):
 )
 def test_reasoning_alone_is_a_flaw(text):
     move = read(text)
-    assert (move.action, move.answer) == (None, None) and move.flaw == model_replies.REASONED
+    assert (move.action, move.answer) == (None, None) and move.flaw == model_replies.REASONING_ONLY
 
 
 @pytest.mark.parametrize(
@@ -280,7 +282,11 @@ def test_reasoning_alone_is_a_flaw(text):
     ],
 )
 def test_words_are_shown_without_reasoning(text, answer):
-    assert model_replies.plain(text).answer == model_replies.native(text, None).answer == answer
+    assert (
+        model_replies.parse_text(text).answer
+        == model_replies.parse_native(text, None).answer
+        == answer
+    )
 
 
 def test_what_arguments_hold_is_kept_as_it_is():
@@ -323,15 +329,15 @@ def test_no_word_of_the_format_stands_in_an_answer_or_a_thought(text, thought, a
 
 @pytest.mark.parametrize("arguments", ["", " \n", "null", "[]", '""', "{}"])
 def test_empty_native_arguments_are_an_empty_object(arguments):
-    assert model_replies.native("", ModelToolCall("get_clock", arguments)).action == ModelAction(
-        "get_clock", {}
-    )
+    assert model_replies.parse_native(
+        "", ModelToolCall("get_clock", arguments)
+    ).action == ModelAction("get_clock", {})
 
 
 def test_calls_behind_the_first_are_kept_as_they_were_asked():
     more = (ModelToolCall("add", '{"a": 2}'), ModelToolCall("add", "?"))
-    assert model_replies.native("", ModelToolCall("add", '{"a": 1}'), more).further == more
-    flawed = model_replies.native("Hm.", ModelToolCall("add", "?"), more)
+    assert model_replies.parse_native("", ModelToolCall("add", '{"a": 1}'), more).further == more
+    flawed = model_replies.parse_native("Hm.", ModelToolCall("add", "?"), more)
     assert flawed.action is None and '[add {"a": 2}]' in flawed.text and flawed.thought == "Hm."
 
 

@@ -19,7 +19,7 @@ def file(tmp_path, organization):
 
     def write(tier="WriterPro", slug=organization.slug, **fields):
         place = tmp_path / "license.json"
-        place.write_bytes(licenses.file(slug, tier, **fields))
+        place.write_bytes(licenses.license_file(slug, tier, **fields))
         return str(place)
 
     return write

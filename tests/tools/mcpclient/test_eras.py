@@ -71,7 +71,7 @@ def test_a_version_that_is_refused_and_named_is_tried_once_more(modern, talk):
     modern.web.replies["/mcp"] = once
 
     assert talk(modern).call() == talk(modern).call()
-    assert modern.asked("initialize") == []
+    assert modern.requests_for("initialize") == []
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -111,7 +111,7 @@ def test_a_list_of_too_many_bad_tools_is_refused(modern, talk):
 
 def test_a_list_that_brings_new_tools_for_ever_is_refused(modern, talk):
     def page(message):
-        at = len(modern.asked("tools/list"))
+        at = len(modern.requests_for("tools/list"))
         result = {"tools": [Tool().listed(f"t{at}")], "nextCursor": "more"}
         return as_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
 

@@ -184,7 +184,7 @@ def test_a_redirect_of_the_token_request_is_not_followed(server, consent):
     with pytest.raises(AuthorizationFailed, match="307"):
         consent()
 
-    assert server.asked("/elsewhere") == []
+    assert server.requests_for("/elsewhere") == []
 
 
 @pytest.mark.parametrize("url", ["http://idp.example/token", "file:///etc/passwd", 7, "https://"])

@@ -125,9 +125,9 @@ def test_a_call_that_is_given_up_is_cancelled(one, server):
     one.tools()
     server.mute = {"tools/call"}
     with pytest.raises(Stopped) as stopped:
-        one.call(over=lambda: bool(server.asked("tools/call")))
+        one.call(over=lambda: bool(server.requests_for("tools/call")))
     assert stopped.value.sent
-    assert until(lambda: server.asked("notifications/cancelled"))
+    assert until(lambda: server.requests_for("notifications/cancelled"))
 
 
 def test_a_tool_that_changed_is_not_called(one, server):

@@ -252,7 +252,7 @@ def test_an_organization_demands_a_level_that_there_is(organization):
         Organization.objects.filter(pk=organization.pk).update(minimum_isolation="Weak")
 
 
-def test_a_version_of_nobody_is_of_nobody(organization):
+def test_a_version_without_an_author_has_none(organization):
     """The row of an insert without an origin, as earlier versions wrote it."""
     version = factories.tool(organization).version
     with connection.cursor() as cursor:

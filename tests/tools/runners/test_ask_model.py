@@ -43,41 +43,41 @@ def accepted(agent, messages=ASKED, **parameters):
     return admit(factories.caller(agent), call)
 
 
-def asked(agent, messages=ASKED, **parameters):
+def ask_model_tool(agent, messages=ASKED, **parameters):
     execution = accepted(agent, messages, **parameters)
     perform(execution.pk)
     return Execution.objects.get(pk=execution.pk)
 
 
-def told(execution):
+def streamed_text(execution):
     return "".join(one.message for one in execution.events.all() if one.type == "InProgress")
 
 
 def test_words_are_the_answer_where_words_are_asked_for(agent, model):
     model.plays("It is 2.")
-    done = asked(agent)
+    done = ask_model_tool(agent)
     assert done.status == "Success", done.error_message
     assert done.output == NOTHING | {"text": "It is 2.", "answer": "It is 2."} | COUNTED
     assert (done.metrics["input_tokens"], done.metrics["output_tokens"]) == (10, 5)
-    assert told(done) == "It is 2."
+    assert streamed_text(done) == "It is 2."
 
 
 @pytest.mark.parametrize("manner", [{"letters": 1}, {"bytewise": True}, {"whole": True}], ids=str)
 def test_the_text_format_gives_an_action_and_tells_the_thought_alone(agent, model, manner):
     text = 'Thought: I add €.\nAction: add\nArguments: {"a": 1}\nObservation: 2\nAnswer: 2'
     model.plays(text, **manner)
-    done = asked(agent, format="text")
+    done = ask_model_tool(agent, format="text")
     action = {"name": "add", "arguments": {"a": 1}}
     said = {"text": text, "thought": "I add €.", "action": action}
     assert done.output == NOTHING | said | COUNTED
-    assert told(done).strip() == "I add €."
+    assert streamed_text(done).strip() == "I add €."
     assert model.questions[0]["stop"] == ["\nObservation:"]
 
 
 @pytest.mark.parametrize("manner", [{"letters": 1}, {"bytewise": True}, {"whole": True}], ids=str)
 def test_the_native_format_gives_the_call_as_the_action(agent, model, manner):
     model.plays(llm.calls("add", '{"a": 1}', thought="I add."), **manner)
-    done = asked(agent, format="native", tools=[ADD])
+    done = ask_model_tool(agent, format="native", tools=[ADD])
     action = {"name": "add", "arguments": {"a": 1}}
     said = {"text": "I add.", "thought": "I add.", "action": action}
     assert done.output == NOTHING | said | COUNTED
@@ -88,7 +88,7 @@ def test_the_native_format_gives_the_call_as_the_action(agent, model, manner):
 def test_the_conversation_goes_out_in_the_protocols_form(agent, model):
     model.plays("2")
     action = {"id": "c1", "name": "add", "arguments": {"a": "ü"}}
-    asked(
+    ask_model_tool(
         agent,
         [
             {"role": "system", "content": "Be brief."},
@@ -113,16 +113,16 @@ def test_the_conversation_goes_out_in_the_protocols_form(agent, model):
 @pytest.mark.parametrize(
     ("play", "parameters", "flaw"),
     [
-        ("Hm.", {"format": "text"}, model_replies.NEITHER),
-        ("Observation: 2\nAnswer: 2", {"format": "text"}, model_replies.MADE_UP),
-        (llm.calls("", "{}"), {"format": "native", "tools": [ADD]}, model_replies.NAMELESS),
-        ("", {"format": "plain"}, model_replies.SILENT),
+        ("Hm.", {"format": "text"}, model_replies.NO_MOVE),
+        ("Observation: 2\nAnswer: 2", {"format": "text"}, model_replies.OBSERVATION_INVENTED),
+        (llm.calls("", "{}"), {"format": "native", "tools": [ADD]}, model_replies.NO_TOOL_NAME),
+        ("", {"format": "plain"}, model_replies.EMPTY_REPLY),
     ],
     ids=range(4),
 )
 def test_what_is_no_move_is_a_flaw_and_no_failure(agent, model, play, parameters, flaw):
     model.plays(play)
-    done = asked(agent, **parameters)
+    done = ask_model_tool(agent, **parameters)
     assert (done.status, done.output["flaw"]) == ("Success", flaw)
     assert (done.output["action"], done.output["answer"]) == (None, None)
 
@@ -130,7 +130,7 @@ def test_what_is_no_move_is_a_flaw_and_no_failure(agent, model, play, parameters
 def test_arguments_of_any_depth_end_in_a_move(agent, model):
     for depth in range(50, 66):
         model.plays(llm.calls("add", '{"a":' * depth + "1" + "}" * depth))
-        done = asked(agent, format="native", tools=[ADD])
+        done = ask_model_tool(agent, format="native", tools=[ADD])
         assert done.status == "Success", (depth, done.error_message)
         assert (done.output["action"] is None) == (done.output["flaw"] is not None)
 
@@ -172,46 +172,46 @@ def test_a_question_of_another_form_is_refused(agent, model, parameters):
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_a_model_without_tools_fails_with_a_code_of_its_own(agent, model, status):
     model.plays(Reply(status, [], b"no tools"))
-    done = asked(agent, format="native", tools=[ADD])
+    done = ask_model_tool(agent, format="native", tools=[ADD])
     assert (done.status, done.error_code, done.cost) == ("Failed", "MODEL_NO_TOOLS", 0)
-    assert asked(agent).error_code == "MODEL_REJECTED"
+    assert ask_model_tool(agent).error_code == "MODEL_REJECTED"
 
 
 def test_tools_are_for_the_native_format(agent, model):
-    done = asked(agent, format="text", tools=[ADD])
+    done = ask_model_tool(agent, format="text", tools=[ADD])
     assert (done.error_code, done.cost, model.questions) == ("PROMPT_INVALID", 0, [])
 
 
 def test_a_question_that_is_too_long_is_not_asked(agent, model):
     model.plays("x")
-    done = asked(agent, [{"role": "user", "content": "ü" * 100_000}] * 2)
+    done = ask_model_tool(agent, [{"role": "user", "content": "ü" * 100_000}] * 2)
     assert (done.error_code, done.cost, model.questions) == ("PROMPT_TOO_LONG", 0, [])
 
 
 def test_without_a_model_nothing_is_asked_and_nothing_owed(agent, settings):
     settings.LLM_BASE_URL = ""
-    done = asked(agent)
+    done = ask_model_tool(agent)
     assert (done.status, done.error_code, done.cost) == ("Failed", "MODEL_NOT_CONFIGURED", 0)
 
 
 def test_only_the_usual_model_and_those_with_a_price_may_be_named(agent, model, settings):
     model.plays("x")
-    assert asked(agent, model="huge").error_code == "MODEL_NOT_ALLOWED"
-    assert asked(agent, model="small").status == "Success"
+    assert ask_model_tool(agent, model="huge").error_code == "MODEL_NOT_ALLOWED"
+    assert ask_model_tool(agent, model="small").status == "Success"
     settings.LLM_PRICES = {"huge": PRICE}
-    assert asked(agent, model="huge").output["model"] == "huge"
-    refused = asked(agent, model="larger")
+    assert ask_model_tool(agent, model="huge").output["model"] == "huge"
+    refused = ask_model_tool(agent, model="larger")
     assert (refused.error_code, refused.cost) == ("MODEL_NOT_ALLOWED", 0)
-    assert asked(agent).error_code == "MODEL_NOT_PRICED"
+    assert ask_model_tool(agent).error_code == "MODEL_NOT_PRICED"
     assert [one["model"] for one in model.questions] == ["small", "huge"]
 
 
 def test_the_key_is_in_no_output_no_error_and_no_record(agent, model, caplog):
     model.answers_by(lambda question: Reply(400, [], KEY.encode()))
     with caplog.at_level(logging.ERROR):
-        failed = asked(agent)
+        failed = ask_model_tool(agent)
     model.plays("x")
-    rows = [*failed.events.all().values(), failed.__dict__, asked(agent).__dict__]
+    rows = [*failed.events.all().values(), failed.__dict__, ask_model_tool(agent).__dict__]
     records = AuditRecord.objects.filter(organization=agent.organization.slug)
     assert records.exists()
     assert KEY not in json.dumps([*rows, *records.values()], default=str) + caplog.text
@@ -263,13 +263,13 @@ def test_what_does_not_fit_in_the_worst_case_is_not_asked(agent, priced):
 def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced):
     allowing.bound(agent, budget=allowing.budget(1_000))
     priced.plays("x", tokens=(10**8, 10**8))
-    done = asked(agent, max_tokens=50)
+    done = ask_model_tool(agent, max_tokens=50)
     assert (done.status, done.cost < 1_000) == ("Success", True)
     assert allowing.standing(agent) == [(float(done.cost), 0)]
 
 
 def test_what_is_not_asked_costs_nothing_and_half_an_answer_what_was_held(agent, priced):
     priced.answers(Reply(401))
-    assert asked(agent, max_tokens=50).cost == 0
+    assert ask_model_tool(agent, max_tokens=50).cost == 0
     priced.breaks_off("half")
-    assert asked(agent, max_tokens=50).cost > 100
+    assert ask_model_tool(agent, max_tokens=50).cost > 100

@@ -45,55 +45,55 @@ def called(agent, name, **parameters):
     return Execution.objects.get(pk=execution.pk)
 
 
-def told(agent, triples=TRIPLES):
+def add_triples(agent, triples=TRIPLES):
     done = called(agent, "graph-update", triples=triples)
     assert done.status == "Success", done.error_message
     return done
 
 
-def asked(agent, question, name="structured-query"):
+def ask_graph(agent, question, name="structured-query"):
     done = called(agent, name, question=question)
     assert done.status == "Success", done.error_message
     return done.output
 
 
 def everything(agent):
-    rows = asked(agent, "SELECT ?s ?p ?o { ?s ?p ?o }")["rows"]
+    rows = ask_graph(agent, "SELECT ?s ?p ?o { ?s ?p ?o }")["rows"]
     return sorted(row["o"]["value"] for row in rows)
 
 
 def test_what_is_added_is_found_by_a_query(agent):
-    assert told(agent).output == {"added": 3}
-    found = asked(agent, f"SELECT ?name {{ <{ADA}> <{LABEL}> ?name }}")
+    assert add_triples(agent).output == {"added": 3}
+    found = ask_graph(agent, f"SELECT ?name {{ <{ADA}> <{LABEL}> ?name }}")
     assert found == {
         "variables": ["name"],
         "rows": [{"name": {"type": "literal", "value": "Ada Lovelace"}}],
         "text": "Ada Lovelace",
         "truncated": False,
     }
-    assert asked(agent, f"ASK {{ <{ADA}> ?p 'Nobody' }}") == {"boolean": False, "text": "false"}
+    assert ask_graph(agent, f"ASK {{ <{ADA}> ?p 'Nobody' }}") == {"boolean": False, "text": "false"}
 
 
 def test_saying_it_twice_changes_nothing(agent):
-    told(agent)
-    told(agent)
+    add_triples(agent)
+    add_triples(agent)
     assert len(everything(agent)) == 3
 
 
 def test_a_question_in_words_finds_what_is_known_of_things(agent):
-    told(agent)
-    found = asked(agent, "Who was LOVELACE?", "knowledge-query")
+    add_triples(agent)
+    found = ask_graph(agent, "Who was LOVELACE?", "knowledge-query")
     assert found["text"] == "ada knows bob\nada label Ada Lovelace"
     assert found["rows"][0]["object"] == {"type": "uri", "value": BOB}
-    assert asked(agent, "nothing-like-it", "knowledge-query")["rows"] == []
+    assert ask_graph(agent, "nothing-like-it", "knowledge-query")["rows"] == []
 
 
 @pytest.mark.parametrize(
     "words", ['") } } DROP ALL #', "x\\", "'''", "} UNION { GRAPH ?g { ?s ?p ?o } }"]
 )
 def test_words_stay_words(agent, words):
-    told(agent)
-    assert asked(agent, f"{words} unheard", "knowledge-query")["rows"] == []
+    add_triples(agent)
+    assert ask_graph(agent, f"{words} unheard", "knowledge-query")["rows"] == []
     assert len(everything(agent)) == 3
 
 
@@ -101,11 +101,11 @@ def test_another_organizations_graph_is_not_there(agent, organization):
     other = factories.organization(f"org-{uuid4().hex[:12]}")
     install(other)
     stranger = factories.agent(other)
-    told(agent)
-    told(stranger, [{"subject": ADA, "predicate": LABEL, "object": "another's"}])
+    add_triples(agent)
+    add_triples(stranger, [{"subject": ADA, "predicate": LABEL, "object": "another's"}])
     assert everything(stranger) == ["another's"]
     assert "another's" not in everything(agent)
-    assert asked(stranger, "Lovelace", "knowledge-query")["rows"] == []
+    assert ask_graph(stranger, "Lovelace", "knowledge-query")["rows"] == []
     graph = f"urn:toolcrib:{organization.pk}:default"
     for query in (
         f"SELECT * FROM <{graph}> {{ ?s ?p ?o }}",
@@ -119,10 +119,10 @@ def test_another_organizations_graph_is_not_there(agent, organization):
 def test_collections_of_one_organization_are_apart(agent, organization):
     register(organization, "graph-update", "tell-people", collection="people")
     register(organization, "structured-query", "ask-people", collection="people")
-    told(agent)
-    assert asked(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"] == []
+    add_triples(agent)
+    assert ask_graph(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"] == []
     called(agent, "tell-people", triples=TRIPLES[:1])
-    assert len(asked(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"]) == 1
+    assert len(ask_graph(agent, "SELECT * { ?s ?p ?o }", "ask-people")["rows"]) == 1
 
 
 @pytest.mark.part("calls", but_each=3)
@@ -136,7 +136,7 @@ def test_collections_of_one_organization_are_apart(agent, organization):
         "",
     ],
 )
-def test_a_query_that_cannot_be_run_is_told_to_its_author(agent, query):
+def test_the_error_of_a_query_that_cannot_be_run_reaches_its_author(agent, query):
     done = called(agent, "structured-query", question=query)
     assert (done.status, done.error_code) == ("Failed", "QUERY_INVALID")
     assert done.error_message
@@ -144,10 +144,10 @@ def test_a_query_that_cannot_be_run_is_told_to_its_author(agent, query):
 
 def test_rows_are_capped_and_it_says_so(agent, organization):
     register(organization, "structured-query", "few", limit=2)
-    told(agent)
-    found = asked(agent, "SELECT * { ?s ?p ?o } LIMIT 50", "few")
+    add_triples(agent)
+    found = ask_graph(agent, "SELECT * { ?s ?p ?o } LIMIT 50", "few")
     assert (len(found["rows"]), found["truncated"]) == (2, True)
-    found = asked(agent, "SELECT * { ?s ?p ?o }", "few")
+    found = ask_graph(agent, "SELECT * { ?s ?p ?o }", "few")
     assert (len(found["rows"]), found["truncated"]) == (2, True)
 
 
@@ -232,7 +232,7 @@ def test_control_characters_do_not_reach_the_output(agent, endpoint):
         b' [{"a": {"type": "literal", "value": "x\\u001by"}}]}}'
     )
     endpoint.replies["/q"] = Reply(200, [], body)
-    assert asked(agent, "SELECT ?a { ?a ?b ?c }")["text"] == "x\ufffdy"
+    assert ask_graph(agent, "SELECT ?a { ?a ?b ?c }")["text"] == "x\ufffdy"
 
 
 def test_the_graph_goes_with_every_query(agent, organization, endpoint):
@@ -278,7 +278,7 @@ def queried(agent, query, **more):
 
 
 def test_the_built_in_query_answers_in_all_four_forms(agent):
-    told(agent)
+    add_triples(agent)
     rows = queried(agent, f"SELECT ?name {{ <{ADA}> <{LABEL}> ?name }}")
     assert rows.status == "Success", rows.error_message
     assert rows.output["rows"] == [{"name": {"type": "literal", "value": "Ada Lovelace"}}]
@@ -292,7 +292,7 @@ def test_the_built_in_query_answers_in_all_four_forms(agent):
 
 
 def test_the_built_in_query_takes_parameters(agent):
-    told(agent)
+    add_triples(agent)
     query = f"SELECT ?s {{ ?s <{LABEL}> ?name }}"
     found = queried(agent, query, parameters={"name": "Ada Lovelace"})
     assert found.status == "Success", found.error_message
@@ -304,7 +304,7 @@ def test_the_built_in_query_takes_parameters(agent):
 
 def test_the_built_in_query_describes_nothing_of_others(agent):
     other = factories.organization(f"org-{uuid4().hex[:12]}")
-    told(agent)
+    add_triples(agent)
     for query in (f"DESCRIBE <{ADA}>", "CONSTRUCT WHERE { ?s ?p ?o }"):
         assert queried(factories.agent(other), query).output["statements"] == []
 
@@ -329,7 +329,7 @@ def test_the_built_in_query_describes_nothing_of_others(agent):
     ],
 )
 def test_the_built_in_query_refuses_what_is_more_than_reading_its_graph(agent, query):
-    told(agent)
+    add_triples(agent)
     done = queried(agent, query)
     assert (done.status, done.error_code) == ("Failed", "QUERY_INVALID")
     assert len(everything(agent)) == 3

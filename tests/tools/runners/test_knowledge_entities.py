@@ -33,30 +33,30 @@ def reader(organization):
 
 
 @pytest.fixture
-def tell(organization):
-    return teller(organization)
+def add_triples(organization):
+    return triple_writer(organization)
 
 
 def searcher(organization):
     return factories.agent(organization, groups=["knowledge"], permissions=["tool.knowledge.read"])
 
 
-def teller(organization, **implementation):
+def triple_writer(organization, **implementation):
     """Returns a function that writes triples with a tool of the organization."""
-    name = f"tell-{uuid4().hex[:8]}"
+    name = f"add-triples-{uuid4().hex[:8]}"
     definition = {"name": name, "type": "graph-update", "description": "Of graphs."}
     definition |= {"implementation": implementation} if implementation else {}
     factories.register(organization, definition)
     agent = factories.agent(organization)
 
-    def tell(*triples):
+    def add_triples(*triples):
         parts = ("subject", "predicate", "object")
         given = [dict(zip(parts, one, strict=True)) for one in triples]
         execution = factories.execution(agent, name, triples=given)
         perform(execution.pk)
         return Execution.objects.get(pk=execution.pk)
 
-    return tell
+    return add_triples
 
 
 def search(agent, query, **more):
@@ -73,8 +73,8 @@ def names(agent, query, **more):
     return [one["iri"] for one in search(agent, query, **more)["results"]]
 
 
-def test_labels_come_before_descriptions_and_those_before_other_texts(reader, tell):
-    tell(
+def test_labels_come_before_descriptions_and_those_before_other_texts(reader, add_triples):
+    add_triples(
         ("urn:x:1", NOTE, "made of iron"),
         ("urn:x:2", LABEL, "Steel"),
         ("urn:x:2", COMMENT, "An alloy of iron"),
@@ -95,22 +95,24 @@ def test_labels_come_before_descriptions_and_those_before_other_texts(reader, te
     assert found["indexed_at"]
 
 
-def test_a_phrase_is_found_as_it_stands_and_nothing_looser(reader, tell):
-    tell(("urn:x:1", LABEL, "noble gas law"), ("urn:x:2", LABEL, "gas of noble kind"))
+def test_a_phrase_is_found_as_it_stands_and_nothing_looser(reader, add_triples):
+    add_triples(("urn:x:1", LABEL, "noble gas law"), ("urn:x:2", LABEL, "gas of noble kind"))
     assert names(reader, '"noble gas"') == ["urn:x:1"]
     assert names(reader, '"gas noble"') == []
     assert sorted(names(reader, "noble gas")) == ["urn:x:1", "urn:x:2"]
     assert names(reader, "noble -law") == ["urn:x:2"]
 
 
-def test_case_and_accents_make_no_difference(reader, tell):
-    tell(("urn:x:1", LABEL, "Müller"), ("urn:x:2", LABEL, "muller"), ("urn:x:3", LABEL, "ΑΘΉΝΑ"))
+def test_case_and_accents_make_no_difference(reader, add_triples):
+    add_triples(
+        ("urn:x:1", LABEL, "Müller"), ("urn:x:2", LABEL, "muller"), ("urn:x:3", LABEL, "ΑΘΉΝΑ")
+    )
     assert names(reader, "MULLER") == names(reader, "müller") == ["urn:x:1", "urn:x:2"]
     assert names(reader, "αθηνα") == ["urn:x:3"]
 
 
-def test_where_not_all_words_are_there_looser_ways_are_tried(reader, tell):
-    tell(
+def test_where_not_all_words_are_there_looser_ways_are_tried(reader, add_triples):
+    add_triples(
         ("urn:x:1", LABEL, "Hydrogen"),
         ("urn:x:1", NOTE, "discovered by Cavendish"),
         ("urn:x:2", LABEL, "Oxygen"),
@@ -125,8 +127,8 @@ def test_where_not_all_words_are_there_looser_ways_are_tried(reader, tell):
     assert near["results"][0]["iri"] == "urn:x:1"
 
 
-def test_a_type_is_named_by_its_iri_its_end_or_its_label(reader, tell):
-    tell(
+def test_a_type_is_named_by_its_iri_its_end_or_its_label(reader, add_triples):
+    add_triples(
         ("urn:x:Metal", LABEL, {"value": "Metalle", "language": "de"}),
         ("urn:x:1", TYPE, "<urn:x:Metal>"),
         ("urn:x:1", LABEL, "heavy one"),
@@ -139,9 +141,9 @@ def test_a_type_is_named_by_its_iri_its_end_or_its_label(reader, tell):
     assert search(reader, "heavy", type="Gas")["results"][0]["types"] == ["urn:x:Gas"]
 
 
-def test_the_label_shown_is_in_the_language_preferred(reader, tell):
+def test_the_label_shown_is_in_the_language_preferred(reader, add_triples):
     spoken = [("Iron", "en"), ("Eisen", "de"), ("fer", "fr-CA")]
-    tell(*(("urn:x:Fe", LABEL, {"value": value, "language": tag}) for value, tag in spoken))
+    add_triples(*(("urn:x:Fe", LABEL, {"value": value, "language": tag}) for value, tag in spoken))
 
     def label(**more):
         (one,) = search(reader, "eisen", **more)["results"]
@@ -153,8 +155,8 @@ def test_the_label_shown_is_in_the_language_preferred(reader, tell):
     assert label(language="zu") == ("Iron", "en")
 
 
-def test_pages_follow_each_other_and_each_entity_comes_once(reader, tell):
-    tell(*((f"urn:x:{at}", LABEL, f"thing {at}") for at in range(7)))
+def test_pages_follow_each_other_and_each_entity_comes_once(reader, add_triples):
+    add_triples(*((f"urn:x:{at}", LABEL, f"thing {at}") for at in range(7)))
     pages, offset = [], 0
     while offset is not None:
         found = search(reader, "thing", limit=3, offset=offset)
@@ -167,8 +169,8 @@ def test_pages_follow_each_other_and_each_entity_comes_once(reader, tell):
     assert (beyond["results"], beyond["total"], beyond["next_offset"]) == ([], 7, None)
 
 
-def test_neighbours_come_to_the_depth_asked_for_in_both_directions(reader, tell):
-    tell(
+def test_neighbours_come_to_the_depth_asked_for_in_both_directions(reader, add_triples):
+    add_triples(
         ("urn:x:a", LABEL, "start"),
         ("urn:x:a", NEAR, "<urn:x:b>"),
         ("urn:x:b", NEAR, "<urn:x:c>"),
@@ -187,24 +189,26 @@ def test_neighbours_come_to_the_depth_asked_for_in_both_directions(reader, tell)
     assert not second["neighbours_truncated"]
 
 
-def test_a_neighbourhood_without_end_is_cut_and_says_so(reader, tell):
-    tell(("urn:x:a", LABEL, "hub"), *(("urn:x:a", NEAR, f"<urn:n:{at}>") for at in range(500)))
+def test_a_neighbourhood_without_end_is_cut_and_says_so(reader, add_triples):
+    add_triples(
+        ("urn:x:a", LABEL, "hub"), *(("urn:x:a", NEAR, f"<urn:n:{at}>") for at in range(500))
+    )
     found = search(reader, "hub", depth=2)
     assert len(found["neighbours"]) == 10
     assert found["neighbours_truncated"]
 
 
-def test_another_organizations_entities_are_not_there(reader, tell):
+def test_another_organizations_entities_are_not_there(reader, add_triples):
     other = factories.organization(f"org-{uuid4().hex[:12]}")
-    teller(other)(("urn:x:1", LABEL, "secret place"), ("urn:x:1", NEAR, "<urn:x:2>"))
-    tell(("urn:x:2", LABEL, "open place"))
+    triple_writer(other)(("urn:x:1", LABEL, "secret place"), ("urn:x:1", NEAR, "<urn:x:2>"))
+    add_triples(("urn:x:2", LABEL, "open place"))
     assert names(reader, "place") == names(reader, "plce") == ["urn:x:2"]
     assert names(searcher(other), "place") == ["urn:x:1"]
     assert search(reader, "open", depth=2)["neighbours"] == []
 
 
-def test_another_collection_of_the_same_organization_is_apart(organization, reader, tell):
-    teller(organization, collection="people")(("urn:x:1", LABEL, "place of people"))
+def test_another_collection_of_the_same_organization_is_apart(organization, reader, add_triples):
+    triple_writer(organization, collection="people")(("urn:x:1", LABEL, "place of people"))
     assert names(reader, "place") == []
 
 
@@ -216,56 +220,58 @@ def test_another_collection_of_the_same_organization_is_apart(organization, read
         "{}", "の",
     ],
 )  # fmt: skip
-def test_no_text_is_a_question_that_fails(reader, tell, query):
-    tell(("urn:x:1", LABEL, "something"))
+def test_no_text_is_a_question_that_fails(reader, add_triples, query):
+    add_triples(("urn:x:1", LABEL, "something"))
     assert names(reader, query) == []
     assert names(reader, "something", type=query) == []
 
 
-def test_words_of_symbols_alone_are_found_as_a_name(reader, tell):
-    tell(("urn:x:1", LABEL, "C++"), ("urn:x:2", LABEL, "++"))
+def test_words_of_symbols_alone_are_found_as_a_name(reader, add_triples):
+    add_triples(("urn:x:1", LABEL, "C++"), ("urn:x:2", LABEL, "++"))
     assert names(reader, "C++")[0] == "urn:x:1"
     assert names(reader, "++") == ["urn:x:2"]
 
 
-def test_what_another_program_wrote_is_found_after_the_index_is_made_anew(
-    organization, reader, tell
+def test_what_another_program_wrote_is_found_after_a_rebuild_of_the_index(
+    organization, reader, add_triples
 ):
-    tell(("urn:x:1", LABEL, "lonely thing"))
+    add_triples(("urn:x:1", LABEL, "lonely thing"))
     scope = GraphScope.of(organization.pk, None)
     directly(scope, "INSERT", 'urn:x:2> <urn:p> "strange thing" . <urn:x:2')
     assert names(reader, "thing") == ["urn:x:1"]
     call_command("index_knowledge", "--organization", organization.slug, stdout=StringIO())
     assert sorted(names(reader, "thing")) == ["urn:x:1", "urn:x:2"]
     directly(scope, "DELETE", 'urn:x:2> <urn:p> "strange thing" . <urn:x:2')
-    entity_index.touched(organization.pk, ["urn:x:2"])
+    entity_index.index_subjects(organization.pk, ["urn:x:2"])
     assert names(reader, "strange") == []
 
 
 def directly(scope, verb, triple):
     graph = entity_index.graph_of(scope)
     text = f'{verb} DATA {{ GRAPH <{graph.iri}> {{ <{triple}> <urn:q> "" }} }}'
-    sparql_endpoint.update(graph.endpoint, text, entity_index._soon())
+    sparql_endpoint.update(graph.endpoint, text, entity_index._touch_bounds())
 
 
-def test_a_graph_that_is_older_than_its_index_is_said_to_be_behind(organization, reader, tell):
+def test_a_graph_that_is_older_than_its_index_is_said_to_be_behind(
+    organization, reader, add_triples
+):
     assert search(reader, "anything")["stale"]
     directly(GraphScope.of(organization.pk, None), "INSERT", 'urn:x:1> <urn:p> "old" . <urn:x:1')
-    tell(("urn:x:2", LABEL, "new"))
+    add_triples(("urn:x:2", LABEL, "new"))
     assert search(reader, "new")["stale"]
-    entity_index.rebuild(GraphScope.of(organization.pk, None), lambda _: None)
+    entity_index.rebuild_index(GraphScope.of(organization.pk, None), lambda _: None)
     found = search(reader, "old")
     assert (len(found["results"]), found["stale"]) == (1, False)
 
 
 def test_a_store_that_fails_after_a_write_leaves_the_index_behind(
-    organization, reader, tell, settings
+    organization, reader, add_triples, settings
 ):
-    tell(("urn:x:1", LABEL, "thing"))
+    add_triples(("urn:x:1", LABEL, "thing"))
     with web.serving() as server:
         settings.SPARQL_URL, settings.SPARQL_UPDATE_URL = server.url("/q"), server.url("/u")
         server.replies["/q"], server.replies["/u"] = Reply(500), Reply(204)
-        assert tell(("urn:x:2", LABEL, "thing")).status == "Success"
+        assert add_triples(("urn:x:2", LABEL, "thing")).status == "Success"
     assert KnowledgePending.objects.filter(organization=organization).count() == 1
     found = search(reader, "thing")
     assert (len(found["results"]), found["stale"]) == (1, True)
@@ -393,7 +399,7 @@ def create_in_thread(agent):
     connection.close()
 
 
-def test_relations_lead_to_the_same_entity_whoever_comes_first(agent):
+def test_relations_lead_to_the_same_entity_in_either_order(agent):
     oxygen = created(agent, relations={"discoverer": {"type": "Person", "key": "Priestley"}})
     person = created(agent, type="Person", name="Joseph Priestley", key="Priestley")
     query = f"ASK {{ <{oxygen['iri']}> <{entities.VOCABULARY}discoverer> <{person['iri']}> }}"
@@ -445,7 +451,7 @@ def test_who_may_only_read_creates_nothing(organization, agent):
 )
 def test_what_is_no_entity_is_refused_by_its_place(given, said):
     with pytest.raises(BadTerm, match=said):
-        entities.read(ORGANIZATION, {"type": "T", "name": "n"} | given)
+        entities.read_entity(ORGANIZATION, {"type": "T", "name": "n"} | given)
 
 
 @pytest.mark.part("calls", but_each=3)
@@ -459,7 +465,7 @@ def test_a_text_is_a_text_whatever_stands_in_it(agent, text):
 
 def test_two_keys_never_make_one_iri():
     def iri(kind, key):
-        return entities.read(ORGANIZATION, {"type": kind, "name": "n", "key": key}).iri
+        return entities.read_entity(ORGANIZATION, {"type": kind, "name": "n", "key": key}).iri
 
     keys = [("a", "b:c"), ("a:b", "c"), ("a", "b%3Ac"), ("a", "b/c"), ("a", "B:C")]
     assert len({iri(kind, key) for kind, key in keys}) == len(keys)

@@ -10,7 +10,7 @@ from tests import factories
 from tests.conditions import until
 from tests.stubs.mcp import Error, mcp_serving, text
 from tests.stubs.web import Held, Raw, Reply
-from tests.tools.approval_requests import attempted_in_thread, over
+from tests.tools.approval_requests import attempted_in_thread, ended_execution
 from tools.catalog.actions import register_tool
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.upstreams import endpoint_of, hub
@@ -56,7 +56,7 @@ def called(agent, name="echo", wanted="over", **parameters):
     execution = factories.execution(agent, name, **(parameters or {"a": 1}))
     perform(execution.pk)
     row = Execution.objects.get(pk=execution.pk)
-    return row if wanted == "begun" else until(lambda: over(execution))
+    return row if wanted == "begun" else until(lambda: ended_execution(execution))
 
 
 def by_hand(organization, **fields):
@@ -139,7 +139,7 @@ def test_a_tool_that_changed_upstream_is_quarantined_before_it_is_called(
     setattr(stub.tools["echo"], field, value)
     done = called(agent)
     assert (done.status, done.error_code) == ("Failed", "UPSTREAM_CHANGED")
-    assert not stub.asked("tools/call")
+    assert not stub.requests_for("tools/call")
     tool.refresh_from_db()
     assert tool.status == "quarantined"
     own = AuditRecord.objects.filter(organization=server.organization.slug)
@@ -233,7 +233,7 @@ def test_what_becomes_of_a_lost_answer_is_said_by_the_delivery(agent, server, st
 
     def asked_again():
         perform(done.pk)
-        return len(stub.asked("tools/call")) > 1
+        return len(stub.requests_for("tools/call")) > 1
 
     if code is None:
         until(asked_again)
@@ -253,7 +253,7 @@ def test_a_cancelled_call_is_cancelled_at_its_server(agent, organization):
         stub.instead["tools/call"] = held
         execution = factories.execution(agent, "echo", a=1)
         thread = attempted_in_thread(execution)
-        until(lambda: stub.asked("tools/call"))
+        until(lambda: stub.requests_for("tools/call"))
         Execution.objects.filter(pk=execution.pk).update(cancel_requested_at=Now())
         assert stub.cancelled.wait(30)
         held.let_go()
@@ -276,7 +276,7 @@ SECRET = "swordfish-and-more"
 
 
 @pytest.fixture
-def told(server):
+def server_with_secret(server):
     """The server, configured with a secret."""
     by = factories.by(server.organization)
     changes = {"headers": {"Authorization": f"Bearer {SECRET}"}}
@@ -302,8 +302,8 @@ def _progress(message):
     ],
     ids=["text", "structured", "failed", "failed-and-cut", "error", "error-and-cut"],
 )
-def test_what_a_server_is_called_with_is_shown_to_nobody(agent, told, stub, does):
-    imported(told)
+def test_the_credentials_of_a_server_are_never_shown(agent, server_with_secret, stub, does):
+    imported(server_with_secret)
     stub.tools["echo"].does = does
     stub.before = lambda message: [_progress(message)]
     done = called(agent)
@@ -314,11 +314,11 @@ def test_what_a_server_is_called_with_is_shown_to_nobody(agent, told, stub, does
     assert SECRET.encode().hex() not in shown
 
 
-def test_a_list_that_repeats_a_credential_is_not_kept(told, stub):
+def test_a_list_that_repeats_a_credential_is_not_kept(server_with_secret, stub):
     stub.tools["echo"].description = f"Called with {SECRET}."
     with pytest.raises(Unavailable, match="repeats a credential"):
-        mcp_import.refresh(row=told, by=factories.by(told.organization))
-    assert McpServer.objects.get(pk=told.pk).snapshot is None
+        mcp_import.refresh(row=server_with_secret, by=factories.by(server_with_secret.organization))
+    assert McpServer.objects.get(pk=server_with_secret.pk).snapshot is None
 
 
 def test_no_more_is_returned_than_the_tool_may(agent, server, stub):
@@ -367,6 +367,6 @@ def test_no_mutation_of_a_server_reaches_a_call(server, stub):
         with pytest.raises(Changed):
             hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
         setattr(tool, field, before)
-    assert not stub.asked("tools/call")
+    assert not stub.requests_for("tools/call")
     hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
     hub().forget(str(row.pk))

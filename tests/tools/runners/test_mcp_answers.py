@@ -13,7 +13,7 @@ from tests import factories
 from tests.conditions import until
 from tests.stubs.mcp import Error, mcp_serving, streamed, text
 from tests.stubs.web import Reply
-from tests.tools.approval_requests import over
+from tests.tools.approval_requests import ended_execution
 from tests.tools.execution.working import work_off
 from tools.agents.call_rows import call_rows
 from tools.agents.steps import observation_of
@@ -94,7 +94,7 @@ def ask(agent, **parameters):
     execution = factories.execution(agent, "echo", **(parameters or {"a": 1}))
     if execution.status == "Pending":
         perform(execution.pk)
-        until(lambda: over(execution))
+        until(lambda: ended_execution(execution))
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -147,7 +147,7 @@ def test_an_integer_is_exact_from_step_to_step_of_a_chain(agent, organization, i
     done = Execution.objects.get(pk=begun.pk)
     assert done.error_message == ""
     assert done.output["got"] == {"n": 2**63, "t": f"id {2**63}"}
-    assert stub.asked("tools/call")[-1]["params"]["arguments"]["n"] == 2**63
+    assert stub.requests_for("tools/call")[-1]["params"]["arguments"]["n"] == 2**63
 
 
 def test_warnings_of_an_answer_come_with_it_from_the_cache(agent, imported, stub):
@@ -157,9 +157,9 @@ def test_warnings_of_an_answer_come_with_it_from_the_cache(agent, imported, stub
     first = ask(other, a=1, group=["default", "nowhere"])
     second = ask(agent, a=1)
     assert (first.cached, second.cached) == (False, True)
-    (told,) = second.warnings
-    assert 'of the kind "odd"' in told
-    assert told in first.warnings and "nowhere" in str(first.warnings)
+    (received,) = second.warnings
+    assert 'of the kind "odd"' in received
+    assert received in first.warnings and "nowhere" in str(first.warnings)
 
 
 def test_warnings_of_an_answer_come_with_it_to_a_call_that_waited_for_it(agent, imported, stub):
@@ -168,7 +168,7 @@ def test_warnings_of_an_answer_come_with_it_to_a_call_that_waited_for_it(agent, 
     waiting = [factories.execution(agent, "echo", a=1) for _ in range(2)]
     for one in waiting:
         perform(one.pk)
-        until(lambda one=one: over(one))
+        until(lambda one=one: ended_execution(one))
     first, second = (Execution.objects.get(pk=one.pk) for one in waiting)
     assert (second.cached_from, second.warnings) == (first.pk, first.warnings)
     assert 'of the kind "odd"' in str(second.warnings)
@@ -193,7 +193,7 @@ def test_an_integer_is_exact_where_a_path_selects_and_where_a_call_refers_to_it(
     selected = ask(agent)
     assert (selected.output, selected.observation) == ([SNOWFLAKE], str(SNOWFLAKE))
     ask(agent, n={"$result": str(done.pk), "path": "/output/rows/0/Id"})
-    assert stub.asked("tools/call")[-1]["params"]["arguments"] == {"n": SNOWFLAKE}
+    assert stub.requests_for("tools/call")[-1]["params"]["arguments"] == {"n": SNOWFLAKE}
 
 
 def test_an_integer_in_a_schema_is_exact_in_the_digest(agent, answered, stub):
@@ -410,7 +410,7 @@ def test_a_text_of_json_that_escapes_what_cannot_be_stored_is_the_output(agent, 
 
 
 @pytest.mark.parametrize("words", ["five", '{"n": "five"}'])
-def test_another_text_where_structure_was_promised_is_told_apart_and_kept(
+def test_another_text_where_structure_was_promised_is_refused_and_kept(
     agent, answered, stub, words
 ):
     stub.tools["echo"].more = {"outputSchema": PROMISED}
@@ -521,7 +521,7 @@ def test_a_refused_answer_is_a_text_in_the_details_and_no_output_anywhere(agent,
     done, again = ask(agent), ask(agent)
     assert json.loads(done.error_details["answer"]) == sent
     assert (done.output, done.observation, done.output_digest) == (None, "", "")
-    assert not again.cached and len(stub.asked("tools/call")) == 2
+    assert not again.cached and len(stub.requests_for("tools/call")) == 2
     shown = factories.api(agent).get(f"/executions/{done.pk}").json()
     assert (shown["output"], shown["observation"]) == (None, "")
     assert factories.api(agent).get(f"/executions/{done.pk}/output").status_code == 404
@@ -667,7 +667,7 @@ def test_a_tool_that_is_listed_in_a_way_that_cannot_be_used_is_not_called(agent,
     done = ask(agent)
     assert done.error_code == "UPSTREAM_CHANGED"
     assert "listed twice" in done.error_message
-    assert not stub.asked("tools/call")
+    assert not stub.requests_for("tools/call")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ from django.db import connection, transaction
 from tests import factories
 from tests.stubs.mail import open_office
 from tests.stubs.web import Authority, Raw, Reply, serving
-from tests.tools.approval_requests import approve, approver, attempted, held, never_began
+from tests.tools.approval_requests import (
+    approve,
+    approver,
+    attempted,
+    call_awaiting_approval,
+    never_began,
+)
 from tools.catalog.actions import update_tool
 from tools.errors import Malformed
 from tools.execution.performance import RUN, claim
@@ -56,7 +62,7 @@ def channel(organization, **fields):
 def sent(agent, **parameters):
     """The execution after an approval and a worker's run."""
     said = {"subject": "Hello", "body": "It works.", "to": ["ada@example.com"]} | parameters
-    waiting = held(agent, "send_message", group=["messages"], **said)
+    waiting = call_awaiting_approval(agent, "send_message", group=["messages"], **said)
     with transaction.atomic():  # claimed before the crib's worker can see it
         approve(waiting, approver(agent.organization))
         performance = claim(waiting.execution_id, "tests")
@@ -121,7 +127,7 @@ def test_a_refused_login_is_a_failure_without_the_password(organization, sender,
     assert message.state == "failed" and "swordfish" not in message.answer + done.error_message
 
 
-def test_a_refused_recipient_bounces_and_nobody_is_written_to(organization, sender, office):
+def test_a_refused_recipient_bounces_and_no_mail_is_sent(organization, sender, office):
     office.refusals["eve@example.org"] = "550 no such user"
     channel(organization, **MAIL, port=office.port)
     done = sent(sender, channel="post", to=["ada@example.com", "eve@example.org"])
@@ -131,7 +137,7 @@ def test_a_refused_recipient_bounces_and_nobody_is_written_to(organization, send
 
 
 @pytest.mark.parametrize("where", ["recipient", "letter"])
-def test_a_server_that_repeats_the_password_shows_it_to_nobody(organization, sender, office, where):
+def test_a_password_that_the_server_repeats_is_masked(organization, sender, office, where):
     said = "550 you came with correct horse"
     if where == "recipient":
         office.refusals["ada@example.com"] = said
@@ -140,8 +146,8 @@ def test_a_server_that_repeats_the_password_shows_it_to_nobody(organization, sen
     channel(organization, **MAIL | own)
     done = sent(sender, channel="post", to=["ada@example.com"])
     message = Message.objects.get(organization=organization)
-    told = f"{done.error_message} {message.answer} {message.refused}"
-    assert done.status == "Failed" and "horse" not in told and "550" in told
+    received = f"{done.error_message} {message.answer} {message.refused}"
+    assert done.status == "Failed" and "horse" not in received and "550" in received
 
 
 def test_a_recipient_refused_for_now_is_no_bounce(organization, sender, office):
@@ -243,10 +249,10 @@ def test_sending_again_is_the_same_one(organization, sender, hook):
     message = message_of(sent(sender, channel="hook", to=[]))
     Message.objects.filter(pk=message.pk).update(state="unknown")
     message.refresh_from_db()
-    outbox.deliver(message, {}, 10)
+    outbox.deliver_message(message, {}, 10)
     first, second = (one.headers["idempotency-key"] for one in hook.seen)
     assert first == second
-    outbox.deliver(message, {}, 10)
+    outbox.deliver_message(message, {}, 10)
     assert len(hook.seen) == 2
 
 
@@ -260,7 +266,7 @@ def test_a_bounce_that_is_reported_before_the_receiver_has_answered_stays(
     def report_first(seen):
         with closing(connection):
             sent_as = seen.headers["idempotency-key"]
-            outbox.note_bounce(channel=row, message_id=sent_as, reason="gone")
+            outbox.record_bounce(channel=row, message_id=sent_as, reason="gone")
         return Reply(status)
 
     hook.replies["/secret-path"] = report_first
@@ -302,7 +308,7 @@ def test_a_receiver_that_hangs_up_leaves_the_outcome_unknown(organization, sende
     assert "secret-path" not in done.error_message + message_of(done).answer
 
 
-def test_a_chat_gets_text_in_which_nobody_is_mentioned(organization, sender, hook):
+def test_a_chat_gets_text_without_mentions(organization, sender, hook):
     channel(organization, name="chat", kind="slack", url=hook.url("/secret-path"))
     sent(sender, channel="chat", to=[], body="<!channel> & co")
     assert json.loads(hook.seen[0].body) == {"text": "*Hello*\n&lt;!channel&gt; &amp; co"}
@@ -317,12 +323,12 @@ def test_an_inbox_is_one_persons(organization, sender):
     assert sent(sender, channel="desk", to=[eve.username]).error_code == "RECIPIENT_NOT_ALLOWED"
 
 
-def test_secrets_stand_sealed_and_are_shown_to_nobody(organization):
+def test_secrets_are_sealed_and_never_shown(organization):
     row, key = channel(organization, **MAIL, port=25, username="crib", password="swordfish")
     kept = MessageChannel.objects.get(pk=row.pk)
     assert b"swordfish" not in bytes(kept.sealed) and key.encode() not in bytes(kept.sealed)
-    assert message_channels.written(kept)["password"] == "…"
-    assert message_channels.opened(kept) == {"password": "swordfish", "key": key}
+    assert message_channels.channel_fields(kept)["password"] == "…"
+    assert message_channels.channel_secrets(kept) == {"password": "swordfish", "key": key}
 
 
 def test_a_password_does_not_follow_to_another_server(organization):

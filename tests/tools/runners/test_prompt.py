@@ -36,7 +36,7 @@ def called(agent, name="greet", **parameters):
     return Execution.objects.get(pk=execution.pk)
 
 
-def ended(agent):
+def run_to_end(agent):
     done = called(agent)
     return done.status, done.error_code
 
@@ -123,7 +123,7 @@ def test_a_busy_model_is_asked_again_after_what_it_says(agent, greet, model):
 
 def test_a_model_that_stays_busy_fails_the_call(agent, greet, model):
     model.answers(Reply(429, [("Retry-After", "0")]))
-    assert ended(agent) == ("Failed", "MODEL_BUSY")
+    assert run_to_end(agent) == ("Failed", "MODEL_BUSY")
     assert len(model.questions) == 3
 
 
@@ -196,7 +196,7 @@ def test_an_answer_that_its_endpoint_cut_is_none_and_says_what_helps(agent, gree
 def test_reasoning_that_its_endpoint_cut_is_a_cut_answer(agent, greet, model):
     end = llm.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
     model.streams([llm.piece("<think>on and on"), end, b"data: [DONE]\n\n"])
-    assert ended(agent) == ("Failed", "MODEL_CUT")
+    assert run_to_end(agent) == ("Failed", "MODEL_CUT")
 
 
 @pytest.mark.part("matrices", but_each=4)
@@ -217,12 +217,12 @@ def test_reasoning_that_its_endpoint_cut_is_a_cut_answer(agent, greet, model):
 )
 def test_what_is_no_answer_fails_the_call(agent, greet, model, pieces):
     model.streams([*pieces, b"data: [DONE]\n\n"])
-    assert ended(agent) == ("Failed", "MODEL_CUT")
+    assert run_to_end(agent) == ("Failed", "MODEL_CUT")
 
 
 def test_what_is_not_http_fails_the_call(agent, greet, model):
     model.answers(Raw([b"SSH-2.0-OpenSSH\r\n"]))
-    assert ended(agent) == ("Failed", "MODEL_CUT")
+    assert run_to_end(agent) == ("Failed", "MODEL_CUT")
 
 
 def test_control_characters_do_not_reach_the_output(agent, greet, model):
@@ -232,7 +232,7 @@ def test_control_characters_do_not_reach_the_output(agent, greet, model):
 
 def test_an_answer_without_end_is_ended_here(agent, greet, model):
     model.never_ends()
-    assert ended(agent) == ("Failed", "MODEL_ENDLESS")
+    assert run_to_end(agent) == ("Failed", "MODEL_ENDLESS")
 
 
 def test_an_answer_that_is_too_long_is_ended_here(agent, organization, model):
@@ -242,7 +242,7 @@ def test_an_answer_that_is_too_long_is_ended_here(agent, organization, model):
         constraints={"max_output_size": 1_000},
     )
     model.never_ends()
-    assert ended(agent) == ("Failed", "OUTPUT_LIMIT")
+    assert run_to_end(agent) == ("Failed", "OUTPUT_LIMIT")
 
 
 def test_a_prompt_that_is_too_long_is_not_asked(agent, organization, model):
@@ -268,10 +268,10 @@ def test_a_silent_model_costs_no_more_than_the_tools_time(agent, organization, m
     constraints = {"max_execution_time": "PT0.5S"}
     tool(organization, implementation={"template": "{{ text }}"}, constraints=constraints)
     model.is_silent()
-    assert ended(agent) == ("Timeout", "TIMEOUT")
+    assert run_to_end(agent) == ("Timeout", "TIMEOUT")
 
 
-def test_a_model_that_cannot_be_reached_is_told_and_costs_nothing(agent, greet, settings):
+def test_a_model_that_cannot_be_reached_is_an_error_and_costs_nothing(agent, greet, settings):
     settings.LLM_BASE_URL, settings.LLM_MODEL = "http://127.0.0.1:1/v1", "small"
     done = called(agent)
     assert (done.status, done.error_code, done.cost) == ("Failed", "MODEL_UNAVAILABLE", 0)
@@ -328,7 +328,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced,
 @pytest.mark.parametrize(
     "tokens", [None, (-1, 5), ("many", 1), (True, 1), (10**15, 1), (0, 1), (1, 0)], ids=range(7)
 )
-def test_an_answer_nobody_counted_costs_what_was_held(agent, priced, model, tokens):
+def test_an_answer_without_token_counts_costs_what_was_reserved(agent, priced, model, tokens):
     allowing.bound(agent, budget=allowing.budget(WORST))
     model.says("x", tokens=tokens)
     done = called(agent)

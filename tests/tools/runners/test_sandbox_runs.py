@@ -20,14 +20,14 @@ from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.signatures import sealed_texts
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
-from tools.runners.http import NotBound, _rule
+from tools.runners.http import CredentialNotBound, _egress_rule
 from tools.runners.sandbox_runs import (
+    CredentialUnavailable,
     Surroundings,
-    Uncredentialed,
-    around_builtin,
-    around_code,
-    perform,
-    policy_of,
+    builtin_surroundings,
+    code_surroundings,
+    egress_policy,
+    run_program,
 )
 from tools.runners.tool_runs import ToolRun
 
@@ -68,14 +68,14 @@ def run(own=None, level=STANDARD, hosts=(), credentials=None, **fields):
 
 
 def test_without_a_profile_a_tool_has_the_usual_limits_and_nothing_else():
-    around = around_code(run(level=RESTRICTED))
+    around = code_surroundings(run(level=RESTRICTED))
     assert around.profile == Profile(RESTRICTED)
     assert around.limits == Limits(wall_s=7)
-    assert policy_of(around, run().snapshot) == EgressPolicy()
+    assert egress_policy(around, run().snapshot) == EgressPolicy()
 
 
 def test_a_profile_is_what_sandboxd_is_asked_for():
-    around = around_code(run(replace(OWN, backend=Backend.CONTAINER)))
+    around = code_surroundings(run(replace(OWN, backend=Backend.CONTAINER)))
     assert around.profile == Profile(
         STANDARD, mounts=OWN.mounts, backend=Backend.CONTAINER, network=Network.HELPER
     )
@@ -83,17 +83,17 @@ def test_a_profile_is_what_sandboxd_is_asked_for():
         wall_s=7, output_bytes=1000, memory_bytes=64_000_000, cpu_s=2, tmp_bytes=4096, tmp_inodes=8,
         shared_bytes=65536, shared_files=9,
     )  # fmt: skip
-    assert policy_of(around, run().snapshot).rules == (HostRule("example.com"),)
+    assert egress_policy(around, run().snapshot).rules == (HostRule("example.com"),)
 
 
 def test_a_built_in_tool_has_room_for_what_its_workspace_may_hold():
     """Independent of the paths of its profile: the tool itself reports how much is left."""
-    limits = around_builtin(run(OWN), READING).limits
+    limits = builtin_surroundings(run(OWN), READING).limits
     assert (limits.shared_bytes, limits.shared_files) == (2 * 1024**3, 20_000)
 
 
 def test_a_profile_may_have_fewer_processes():
-    assert around_code(run(replace(OWN, processes=3))).limits.processes == 3
+    assert code_surroundings(run(replace(OWN, processes=3))).limits.processes == 3
 
 
 DOORS = [
@@ -110,45 +110,45 @@ DOORS = [
 
 @pytest.mark.parametrize(("change", "level", "door"), DOORS)
 def test_a_door_is_there_only_where_everybody_allows_it(change, level, door):
-    around = around_code(run(replace(OWN, **change), level))
+    around = code_surroundings(run(replace(OWN, **change), level))
     assert around.profile.network == door
-    assert bool(policy_of(around, run().snapshot).rules) == (door != Network.NONE)
+    assert bool(egress_policy(around, run().snapshot).rules) == (door != Network.NONE)
 
 
 def test_javascript_is_said_to_be_javascript():
     source = {"language": "javascript", "source": "export const main = (p) => p"}
-    assert around_code(run(implementation=source)).profile.language == "javascript"
+    assert code_surroundings(run(implementation=source)).profile.language == "javascript"
 
 
 def test_a_built_in_reaches_what_its_organization_allows():
     job = run(hosts=["example.com", {"host": "a.example", "paths": ["/v1"], "ports": [443]}])
-    around = around_builtin(job, FETCHING)
+    around = builtin_surroundings(job, FETCHING)
     assert around.profile.network == Network.HELPER
-    assert policy_of(around, job.snapshot).rules == (
+    assert egress_policy(around, job.snapshot).rules == (
         HostRule("example.com"),
         HostRule("a.example", ports=(443,), paths=("/v1",)),
     )
 
 
 def test_a_built_in_without_hosts_has_a_door_that_leads_nowhere():
-    around = around_builtin(run(), FETCHING)
+    around = builtin_surroundings(run(), FETCHING)
     assert (around.profile.network, around.hosts) == (Network.HELPER, ())
 
 
 def test_a_built_in_that_needs_no_network_has_none():
-    assert around_builtin(run(OWN, hosts=["*"]), READING).profile.network == Network.NONE
+    assert builtin_surroundings(run(OWN, hosts=["*"]), READING).profile.network == Network.NONE
 
 
 def test_a_built_in_has_no_network_at_restricted():
-    around = around_builtin(run(hosts=["*"], level=RESTRICTED), FETCHING)
+    around = builtin_surroundings(run(hosts=["*"], level=RESTRICTED), FETCHING)
     assert (around.profile.level, around.profile.network) == (RESTRICTED, Network.NONE)
 
 
 def test_a_profile_sets_limits_and_hosts_of_a_built_in_and_leaves_its_files():
-    around = around_builtin(run(replace(OWN, proxy=True), hosts=["*"]), FETCHING)
+    around = builtin_surroundings(run(replace(OWN, proxy=True), hosts=["*"]), FETCHING)
     assert (around.profile.mounts, around.profile.network) == ((WORKSPACE,), Network.HELPER)
     assert (around.limits.memory_bytes, around.hosts) == (64_000_000, ("example.com",))
-    closed = around_builtin(run(replace(OWN, allow_network=False), hosts=["*"]), FETCHING)
+    closed = builtin_surroundings(run(replace(OWN, allow_network=False), hosts=["*"]), FETCHING)
     assert closed.profile.network == Network.NONE
 
 
@@ -163,7 +163,7 @@ KEYED = ({"host": "a.example", "credential": "key", "ports": [443]},)
 
 def test_a_credential_is_put_into_the_rule_that_names_it():
     job = run(replace(OWN, allowed_hosts=KEYED), credentials={"key": credential()})
-    (rule,) = policy_of(around_code(job), job.snapshot).rules
+    (rule,) = egress_policy(code_surroundings(job), job.snapshot).rules
     assert rule == HostRule("a.example", ports=(443,), headers=(("X-Key", "s3cret"),))
 
 
@@ -173,26 +173,26 @@ def test_what_a_profile_says_the_broker_takes():
                "credential": "key"}]  # fmt: skip
     hosts = read_hosts(ListedFields({"hosts": wanted}, []), "hosts")
     job = run(replace(OWN, allowed_hosts=tuple(hosts)), credentials={"key": credential()})
-    Rules(policy_of(around_code(job), job.snapshot))
+    Rules(egress_policy(code_surroundings(job), job.snapshot))
 
 
 def test_a_credential_is_not_opened_where_no_door_is():
     job = run(replace(OWN, allowed_hosts=KEYED, allow_network=False))
-    assert policy_of(around_code(job), job.snapshot) == EgressPolicy()
+    assert egress_policy(code_surroundings(job), job.snapshot) == EgressPolicy()
 
 
 @pytest.mark.parametrize("credentials", [{}, {"key": replace(credential(), id=uuid4())}])
 def test_a_run_without_its_credential_does_not_begin(credentials):
     job = run(replace(OWN, allowed_hosts=KEYED), credentials=credentials)
-    with pytest.raises(Uncredentialed, match="key"):
-        policy_of(around_code(job), job.snapshot)
-    result = perform(job, None, around_code(job))
+    with pytest.raises(CredentialUnavailable, match="key"):
+        egress_policy(code_surroundings(job), job.snapshot)
+    result = run_program(job, None, code_surroundings(job))
     assert (result.outcome, result.error_code) == ("SANDBOX_ERROR", "EGRESS_UNAVAILABLE")
 
 
 def test_what_surrounds_a_run_holds_no_secret():
     job = run(replace(OWN, allowed_hosts=KEYED), credentials={"key": credential()})
-    around = around_code(job)
+    around = code_surroundings(job)
     assert isinstance(around, Surroundings)
     assert "s3cret" not in repr([around, job.snapshot])
 
@@ -200,7 +200,9 @@ def test_what_surrounds_a_run_holds_no_secret():
 def test_a_profile_that_is_not_there_is_not_done_without():
     job = run(OWN)
     with pytest.raises(LookupError):
-        around_code(replace(job, snapshot=replace(job.snapshot, profiles=MappingProxyType({}))))
+        code_surroundings(
+            replace(job, snapshot=replace(job.snapshot, profiles=MappingProxyType({})))
+        )
 
 
 URL = "https://api.example.com/v1/x"
@@ -226,7 +228,7 @@ def rule(hosts, *, method="GET", wanted=None, credentials=("key",)):
         "acme", ToolDefinition(read_definition(raw)), {}, 7, threading.Event(),
         IsolationLevel.STANDARD, snapshot,
     )  # fmt: skip
-    return _rule(job, around_builtin(job, HTTP_CALL), method, Url.parse(URL))
+    return _egress_rule(job, builtin_surroundings(job, HTTP_CALL), method, Url.parse(URL))
 
 
 def keyed(host, name="key", **narrowed):
@@ -274,10 +276,10 @@ def test_of_two_credentials_the_one_that_is_named_goes_along():
     "hosts", [["api.example.com"], [keyed("*.example.com"), "api.example.com"]]
 )
 def test_a_credential_goes_only_where_the_nearest_entry_names_it(hosts):
-    with pytest.raises(NotBound):
+    with pytest.raises(CredentialNotBound):
         rule(hosts, wanted="key")
 
 
 def test_a_credential_that_is_gone_is_no_request_without_it():
-    with pytest.raises(Uncredentialed):
+    with pytest.raises(CredentialUnavailable):
         rule([keyed("api.example.com")], credentials=())

@@ -55,17 +55,19 @@ def client(url: str) -> Iterator[ToolServiceClient]:
 
 @pytest.fixture
 def ask(client: ToolServiceClient, queue: Queue) -> Callable[..., str]:
-    """One call, as the runner makes it; `told` receives the chunks as they arrive."""
+    """One call, as the runner makes it; `received` collects the chunks as they arrive."""
 
-    def call(*, told: Any = None, stop: Any = None, timeout_s: float = 30, **fields: Any) -> str:
+    def call(
+        *, received: Any = None, stop: Any = None, timeout_s: float = 30, **fields: Any
+    ) -> str:
         asked = ToolServiceRequest(
             **{
                 "queue": queue, "user": "alice", "config": {}, "arguments": {},
                 "timeout_s": timeout_s, "most_bytes": 1_000_000, **fields,
             }
         )  # fmt: skip
-        told = [] if told is None else told
-        return client.call(asked, stop=stop or threading.Event(), until=None, tell=told.append)
+        received = [] if received is None else received
+        return client.call(asked, stop=stop or threading.Event(), until=None, tell=received.append)
 
     return call
 

@@ -17,15 +17,15 @@ from tests.conditions import until
 from tests.crib import CHECKOUT
 from tests.tools.toolservices import services
 from toolcrib_service import serve
-from toolcrib_service.queue_protocol import Queue, message_of
+from toolcrib_service.queue_protocol import Queue, broker_message
 from tools.toolservices.answer_stream import (
-    Gathering,
+    AnswerAssembly,
     NotBegun,
     TimedOut,
     ToolServiceCallCancelled,
     ToolServiceCallFailed,
 )
-from tools.toolservices.kombu_client import KombuClient, _Ordered
+from tools.toolservices.kombu_client import KombuClient, _OrderedAnswers
 from tools.toolservices.redis_client import ToolServiceRequest
 
 
@@ -55,13 +55,13 @@ def served(place, options, slug):
 
 @pytest.fixture
 def ask(client, queue):
-    def call(*, told=None, stop=None, timeout_s=30, **fields):
+    def call(*, received=None, stop=None, timeout_s=30, **fields):
         asked = ToolServiceRequest(
             **{"queue": queue, "user": "alice", "config": {}, "arguments": {},
                "timeout_s": timeout_s, "most_bytes": 1_000_000, **fields}
         )  # fmt: skip
-        told = [] if told is None else told
-        return client.call(asked, stop=stop or threading.Event(), until=None, tell=told.append)
+        received = [] if received is None else received
+        return client.call(asked, stop=stop or threading.Event(), until=None, tell=received.append)
 
     return call
 
@@ -82,11 +82,11 @@ def test_the_envelope_arrives_and_what_is_no_text_comes_back_as_json(ask, served
         (services.AsyncStreamed, ["a", "b", "c"]),
     ],
 )
-def test_chunks_are_told_and_the_answer_is_all_of_them(ask, served, service, chunks):
-    told = []
+def test_chunks_are_passed_on_and_the_answer_is_all_of_them(ask, served, service, chunks):
+    received = []
     with served(service()):
-        assert ask(told=told) == "".join(chunks)
-    assert told == chunks
+        assert ask(received=received) == "".join(chunks)
+    assert received == chunks
 
 
 @pytest.mark.part("calls")
@@ -144,7 +144,7 @@ def test_a_request_waits_for_a_service_that_comes_later(ask, served):
     assert answers == ["hello alice"]
 
 
-def test_a_call_nobody_answers_ends_when_its_time_is_over(ask):
+def test_a_call_without_an_answer_ends_when_its_time_is_over(ask):
     with pytest.raises(TimedOut):
         ask(timeout_s=0.5)
 
@@ -180,19 +180,17 @@ def test_who_gives_up_does_not_know_whether_it_began(ask, served):
 
 @pytest.mark.part("calls")
 def test_a_broker_that_is_not_there_began_nothing(queue):
-    nobody = KombuClient(CeleryBroker("amqp://guest:swordfish@127.0.0.1:1//"))
+    unreachable_client = KombuClient(CeleryBroker("amqp://guest:swordfish@127.0.0.1:1//"))
     asked = ToolServiceRequest(queue, "alice", {}, {}, 10, 1000)
     with pytest.raises(NotBegun) as caught:
-        nobody.call(asked, stop=threading.Event(), until=None, tell=str)
+        unreachable_client.call(asked, stop=threading.Event(), until=None, tell=str)
     assert caught.value.code == "SERVICE_UNAVAILABLE" and "swordfish" not in str(caught.value)
-    assert "swordfish" not in repr(nobody._broker)
-    nobody.close()
+    assert "swordfish" not in repr(unreachable_client._broker)
+    unreachable_client.close()
 
 
 @pytest.mark.part("calls")
-def test_answers_nobody_asked_for_and_forged_ones_change_nothing(
-    ask, served, place, options, client
-):
+def test_unrequested_and_forged_answers_change_nothing(ask, served, place, options, client):
     """An attacker who can write to the broker, and does not know the token of the call."""
 
     class Forging(services.Echo):
@@ -202,7 +200,7 @@ def test_answers_nobody_asked_for_and_forged_ones_change_nothing(
                 for call in (*client._waiting, "0" * 32):
                     body = json.dumps({"response": "forged", "end_of_stream": True})
                     fields = {"id": call, "token": "guess", "n": "1", "body": body}
-                    Producer(connection).publish(**message_of(back, fields))
+                    Producer(connection).publish(**broker_message(back, fields))
             return "mine"
 
     with served(Forging()):
@@ -219,7 +217,7 @@ def test_a_request_that_is_none_or_wants_its_answer_elsewhere_is_dropped(
             ({"id": "a" * 32, "token": "t", "deadline_ms": "9" * 14,
               "body": '{"user": "u", "config": "{}", "arguments": "{}"}'}, "toolcrib:other:svc:x"),
         ):  # fmt: skip
-            Producer(connection).publish(**message_of(queue.requests, fields, reply_to=back))
+            Producer(connection).publish(**broker_message(queue.requests, fields, reply_to=back))
     with served(services.Async()):
         assert ask() == "hello alice"
 
@@ -253,7 +251,7 @@ def test_two_processes_share_a_queue_and_a_killed_one_loses_its_call_alone(
     try:
         for thread in threads:
             thread.start()
-        begun = until(lambda: _begun(tmp_path / "log", 2))
+        begun = until(lambda: _started_calls(tmp_path / "log", 2))
         assert sorted(begun) == sorted(one.pid for one in running)
         running[0].kill()
         (tmp_path / "log").with_suffix(".go").touch()
@@ -267,10 +265,10 @@ def test_two_processes_share_a_queue_and_a_killed_one_loses_its_call_alone(
         for thread in threads:
             thread.join(90)
     assert sorted(ends.values()) == [f"done by {running[1].pid}", "lost"]
-    assert len(_begun(tmp_path / "log", 0)) == 3
+    assert len(_started_calls(tmp_path / "log", 0)) == 3
 
 
-def _begun(log: Path, least: int) -> list[int] | None:
+def _started_calls(log: Path, least: int) -> list[int] | None:
     found = [int(line) for line in log.read_text().split()] if log.exists() else []
     return found if len(found) >= least else None
 
@@ -294,8 +292,8 @@ def test_what_names_no_broker_is_said_without_its_secrets(wrong):
 
 
 def test_answers_that_come_in_another_order_are_joined_in_their_own():
-    gathering = Gathering("c", "t", most_bytes=100, tell=str)
-    ordered = _Ordered(gathering, "t")
+    gathering = AnswerAssembly("c", "t", most_bytes=100, tell=str)
+    ordered = _OrderedAnswers(gathering, "t")
     for number, text in ((3, "c"), (1, "a"), (2, "b"), (2, "x")):
         body = json.dumps({"response": text, "end_of_stream": number == 3})
         ordered.take({"id": "c", "token": "t", "n": str(number), "body": body})

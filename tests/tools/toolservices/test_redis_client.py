@@ -17,9 +17,9 @@ from tests.crib import free_port
 from tests.tools.toolservices import services
 from tests.tools.toolservices.services import QUEUE, Echo
 from toolcrib_service import scripts, serve
-from toolcrib_service.queue_protocol import GROUP, Queue, Request, Response, announcements
+from toolcrib_service.queue_protocol import GROUP, Queue, Request, Response, announcements_key
 from toolcrib_service.scripts import COMMANDS
-from tools.toolservices.announcement_stream import Ear
+from tools.toolservices.announcement_stream import AnnouncementReader
 from tools.toolservices.answer_stream import (
     NotAnswered,
     NotBegun,
@@ -56,25 +56,25 @@ def test_an_async_service_answers(ask, served):
         (services.AsyncStreamed, ["a", "b", "c"]),
     ],
 )
-def test_chunks_are_told_as_they_come_and_the_answer_is_all_of_them(ask, served, service, chunks):
-    told = []
+def test_chunks_arrive_one_by_one_and_the_answer_is_all_of_them(ask, served, service, chunks):
+    received = []
     with served(service()):
-        assert ask(told=told) == "".join(chunks)
-    assert told == chunks
+        assert ask(received=received) == "".join(chunks)
+    assert received == chunks
 
 
-def test_a_chunk_is_told_before_the_service_has_ended(ask, served):
-    service, told = services.Endless(), threading.Event()
+def test_a_chunk_is_passed_on_before_the_service_has_ended(ask, served):
+    service, received = services.Endless(), threading.Event()
     stop = threading.Event()
 
     class Ears:
         def append(self, _words):
-            told.set()
+            received.set()
             stop.set()
 
     with served(service), pytest.raises(ToolServiceCallCancelled) as caught:
-        ask(told=Ears(), stop=stop)
-    assert told.is_set()
+        ask(received=Ears(), stop=stop)
+    assert received.is_set()
     assert caught.value.begun
 
 
@@ -100,17 +100,17 @@ def test_only_its_own_kind_of_failure_passes_a_services_words(ask, served, caplo
 
 
 def test_an_error_in_the_middle_of_a_stream_fails_the_call(ask, served):
-    told = []
+    received = []
     with (
         served(services.BrokenMidStream()),
         pytest.raises(ToolServiceCallFailed, match=r"tired: No more\."),
     ):
-        ask(told=told)
-    assert told == ["half"]
+        ask(received=received)
+    assert received == ["half"]
 
 
 @pytest.mark.part("faults")
-def test_a_stream_that_never_ends_times_out_and_the_service_is_told(ask, served):
+def test_a_stream_that_never_ends_times_out_and_the_service_is_cancelled(ask, served):
     service = services.Endless()
     with served(service):
         with pytest.raises(TimedOut):
@@ -144,7 +144,7 @@ def test_without_a_service_the_answer_comes_at_once(ask, broker, queue):
     assert broker.keys(f"{queue.base}:*") == []
 
 
-def test_a_request_that_nobody_took_in_time_is_taken_back(ask, served, broker, queue):
+def test_a_request_that_no_process_took_in_time_is_withdrawn(ask, served, broker, queue):
     service = services.Held()
     with served(service, concurrency=1):
         first = threading.Thread(target=ask)
@@ -159,7 +159,7 @@ def test_a_request_that_nobody_took_in_time_is_taken_back(ask, served, broker, q
     assert not service.begun.acquire(blocking=False)  # it did not run afterward either
 
 
-def test_a_cancelled_call_that_nobody_took_never_began(ask, served):
+def test_a_cancelled_call_that_no_process_took_never_began(ask, served):
     service, stop = services.Held(), threading.Event()
     with served(service, concurrency=1):
         first = threading.Thread(target=ask)
@@ -242,7 +242,7 @@ def asking(ask):
     return Asking
 
 
-def test_answers_that_nobody_asked_for_are_dropped(hand, asking):
+def test_unrequested_answers_are_dropped(hand, asking):
     call = asking()
     request = hand.take()
     hand.say(request, 1, "stolen", end=True, token="guessed")
@@ -353,7 +353,7 @@ def test_a_service_sees_requests_that_a_dead_process_had_read(ask, served, hand,
 TENANTS = 20
 TAKE, GIVE_BACK = (
     hashlib.sha1(one.encode(), usedforsecurity=False).hexdigest()
-    for one in (scripts.TAKE, scripts.GIVE_BACK)
+    for one in (scripts.TAKE, scripts.REQUEUE)
 )
 
 
@@ -375,9 +375,9 @@ def tenants(url, broker):
             "ACL", "SETUSER", slug, "on", f">{secret}", "resetkeys", "resetchannels",
             f"~toolcrib:{slug}:svc:*", "-@all", *(f"+{word}" for word in COMMANDS),
         )  # fmt: skip
-    ear = Ear(url)
-    ear.teach()
-    ear.close()
+    reader = AnnouncementReader(url)
+    reader.load_scripts()
+    reader.close()
     place = urlsplit(url)
     yield {
         slug: f"{place.scheme}://{slug}:{secret}@{place.netloc}{place.path}?{place.query}"
@@ -406,7 +406,7 @@ def test_what_is_one_organizations_no_other_ones_user_can_touch(tenants, broker)
     broker.xadd(queue.replies(call), {"secret": "1"})
     attempts = [
         ("XADD", queue.replies(call), "*", "id", call),
-        ("XADD", announcements(other), "*", "document", "x"),
+        ("XADD", announcements_key(other), "*", "document", "x"),
         ("XDEL", queue.replies(call), "0-1"),
         ("XREADGROUP", "GROUP", "service", "me", "STREAMS", queue.requests, ">"),
         ("SET", queue.claim(call), "me"),

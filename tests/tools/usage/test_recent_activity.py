@@ -25,7 +25,7 @@ def call(agent: Agent, made: datetime, status: str = "Success", took_ms: float =
     execution = factories.execution(agent)
     Execution.objects.filter(pk=execution.pk).update(created_at=made)
     ended = {"status": status, "completed_at": timezone.now(), "duration_ms": took_ms}
-    factories.ended(execution, **ended, cost=Decimal("0.25"))
+    factories.end_execution(execution, **ended, cost=Decimal("0.25"))
 
 
 def told(series: recent_activity.Series) -> dict[datetime | date, UsageStatistics]:

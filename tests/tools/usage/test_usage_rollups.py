@@ -78,7 +78,7 @@ def noon(ago: int) -> datetime:
 
 def end(execution: Execution, status: str, took_ms: float = 10.0, cost: str = "0.25") -> None:
     over = {"status": status, "completed_at": timezone.now(), "duration_ms": took_ms}
-    factories.ended(execution, **over, cost=Decimal(cost))
+    factories.end_execution(execution, **over, cost=Decimal(cost))
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def test_the_parts_are_asked_once_a_second(ask: Any, monkeypatch: pytest.MonkeyP
     ask("/readyz", FULL)
     asked: list[str] = []
     monkeypatch.setitem(probes.CHECKS, "database", lambda: asked.append("") or "ok")
-    monkeypatch.setattr(probes, "ASKED_EVERY_S", 3600)
+    monkeypatch.setattr(probes, "CHECK_INTERVAL_S", 3600)
     probes._readiness.forget()
     for _ in range(3):
         Client().get("/readyz")

@@ -52,7 +52,7 @@ def over(agent, age, **fields):
     execution = factories.execution(agent)
     if fields:
         Execution.objects.filter(pk=execution.pk).update(**fields)
-    factories.ended(execution, completed_at=ago(age))
+    factories.end_execution(execution, completed_at=ago(age))
     return execution
 
 
@@ -134,7 +134,7 @@ def test_calls_of_a_session_that_is_open_stay_and_so_does_what_nobody_resolved(a
     in_open = over(agent, OLD, session=opened)
     in_closed = over(agent, OLD, session=closed)
     unresolved = factories.execution(agent)
-    factories.ended(
+    factories.end_execution(
         unresolved, status="Failed", error_code="OUTCOME_UNKNOWN", completed_at=ago(OLD)
     )
     retention.forget_all()

@@ -10,8 +10,8 @@ from django.conf import settings
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.toolservices.conftest import broker, url
-from toolcrib_service.queue_protocol import Queue, announcements
-from toolcrib_service.service import statement
+from toolcrib_service.queue_protocol import Queue, announcements_key
+from toolcrib_service.service import signed_bytes
 from tools.catalog.services.announcements import approve_service
 from tools.models import ToolService
 from tools.worker import service_listener
@@ -30,12 +30,12 @@ def document(organization, name):
 
 def signed(text, private=PRIVATE):
     key = base64.b64encode(private.public_key().public_bytes_raw()).decode()
-    signature = base64.b64encode(private.sign(statement(text))).decode()
+    signature = base64.b64encode(private.sign(signed_bytes(text))).decode()
     return {"document": text, "key": key, "signature": signature}
 
 
 def test_among_hostile_ones_a_good_one_is_heard(organization, broker):
-    place = announcements(organization.slug)
+    place = announcements_key(organization.slug)
     for text in HOSTILE:
         broker.xadd(place, signed(text))
     broker.xadd(place, {"nonsense": "1"})
@@ -48,16 +48,16 @@ def test_among_hostile_ones_a_good_one_is_heard(organization, broker):
 
 def test_one_organizations_nonsense_deafens_no_other(organization, broker):
     other = factories.organization("other-" + organization.slug[:20])
-    broker.set(announcements(other.slug), "no stream")
-    broker.xadd(announcements(organization.slug), signed(document(organization, "good")))
+    broker.set(announcements_key(other.slug), "no stream")
+    broker.xadd(announcements_key(organization.slug), signed(document(organization, "good")))
     service_listener.hear([other, organization])
     assert ToolService.objects.filter(organization=organization).exists()
-    broker.delete(announcements(other.slug))
+    broker.delete(announcements_key(other.slug))
 
 
 def test_a_round_reads_a_few_and_the_next_one_goes_on(organization, broker):
     for at in range(30):
-        broker.xadd(announcements(organization.slug), signed(document(organization, f"s{at}")))
+        broker.xadd(announcements_key(organization.slug), signed(document(organization, f"s{at}")))
     service_listener.hear([organization])
     heard = ToolService.objects.filter(organization=organization)
     assert heard.count() == 20
@@ -66,7 +66,7 @@ def test_a_round_reads_a_few_and_the_next_one_goes_on(organization, broker):
 
 
 def test_a_name_of_another_key_is_refused_on_record_once(organization, broker):
-    place, text = announcements(organization.slug), document(organization, "good")
+    place, text = announcements_key(organization.slug), document(organization, "good")
     broker.xadd(place, signed(text))
     for _ in range(3):
         broker.xadd(place, signed(text, Ed25519PrivateKey.generate()))
@@ -77,14 +77,14 @@ def test_a_name_of_another_key_is_refused_on_record_once(organization, broker):
 
 def test_an_announcement_for_another_organization_is_not_heard(organization, broker):
     other = factories.organization("other-" + organization.slug[:20])
-    broker.xadd(announcements(organization.slug), signed(document(other, "good")))
+    broker.xadd(announcements_key(organization.slug), signed(document(other, "good")))
     service_listener.hear([organization, other])
     assert not ToolService.objects.filter(organization__in=[organization, other]).exists()
 
 
 def test_only_the_lease_of_what_was_approved_opens_it(organization, broker):
     text, by = document(organization, "good"), factories.by(organization)
-    broker.xadd(announcements(organization.slug), signed(text))
+    broker.xadd(announcements_key(organization.slug), signed(text))
     service_listener.hear([organization])
     row = ToolService.objects.get(organization=organization)
     row = approve_service(row=row, digest=row.announced_digest, by=by)
@@ -117,7 +117,7 @@ def test_without_a_broker_nobody_is_taken_for_silent(organization, monkeypatch):
 
 def served(organization, broker, name):
     """The key of the leases of an approved service, and its row."""
-    broker.xadd(announcements(organization.slug), signed(document(organization, name)))
+    broker.xadd(announcements_key(organization.slug), signed(document(organization, name)))
     service_listener.hear([organization])
     row = ToolService.objects.get(organization=organization, name=name)
     approve_service(row=row, digest=row.announced_digest, by=factories.by(organization))
@@ -140,9 +140,9 @@ def test_who_breaks_its_own_lease_ends_the_lease_of_nobody_else(organization, br
 
 
 def test_an_announcement_longer_than_any_is_not_fetched_from_the_broker(organization, broker):
-    place = announcements(organization.slug)
+    place = announcements_key(organization.slug)
     broker.xadd(place, {"document": "x" * 2_000_000, "key": "k"})
-    (heard,) = service_listener.ear().listen([organization.slug])[organization.slug]
+    (heard,) = service_listener.ear().read_announcements([organization.slug])[organization.slug]
     assert (heard.document, heard.key) == ("", "")
     service_listener.hear([organization])
     assert broker.xlen(place) == 0

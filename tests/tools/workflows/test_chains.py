@@ -443,7 +443,7 @@ def test_what_has_expired_is_not_taken_for_nothing(agent, organization):
     execution = begun(agent)
     perform(execution.pk)
     call = calls_of(execution).get()
-    factories.ended(call, output="x", output_bytes=3)
+    factories.end_execution(call, output="x", output_bytes=3)
     Execution.objects.filter(pk=call.pk).update(
         output=None, output_expired_at=Now(), observation=""
     )

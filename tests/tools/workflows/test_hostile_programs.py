@@ -95,13 +95,13 @@ def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent,
 
 
 def test_no_turn_may_take_longer_than_the_program_has(agent, monkeypatch):
-    given, perform_job = [], programs.perform
+    given, perform_job = [], programs.run_program
 
     def noted(job, *rest):
         given.append(job.timeout_s)
         return perform_job(job, *rest)
 
-    monkeypatch.setattr(programs, "perform", noted)
+    monkeypatch.setattr(programs, "run_program", noted)
     monkeypatch.setattr(composition, "may_go_on", lambda _: [])
     execution = begun(agent, "say(text='x')")
     perform(execution.pk)

@@ -8,7 +8,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import agent_runs, factories
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.accounts.callers import caller_of_user
@@ -42,7 +42,7 @@ def test_the_answer_stands_above_the_steps(admin_client: Client, run: Execution)
 
 
 def test_what_is_open_follows_by_itself(admin_client: Client, agent: Agent) -> None:
-    run = agent_runs.begun(agent_runs.of_agent(agent))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent))
     part = text(admin_client.get(f"/agent/requests/{run.pk}/", headers=htmx("moving")))
     assert f'data-live="{run.pk}" data-every="1"' in part and "asks-model" in notes(part)
     seen = part.partition("seen=")[2].partition('"')[0]
@@ -54,7 +54,7 @@ def test_what_is_open_follows_by_itself(admin_client: Client, agent: Agent) -> N
 
 
 def test_a_request_that_nobody_has_begun_says_so(admin_client: Client, agent: Agent) -> None:
-    page = page_of(admin_client, agent_runs.of_agent(agent))
+    page = page_of(admin_client, agent_runs.request_run_by_agent(agent))
     assert "awaits-worker" in notes(page)
 
 
@@ -63,8 +63,8 @@ def test_an_action_that_waits_for_a_person_leads_to_its_confirmation(
 ) -> None:
     factories.tool(organization, "risky", requires_confirmation=True)
     agent = factories.agent(organization)
-    waiting = held(agent, "risky")
-    run = agent_runs.begun(agent_runs.of_agent(agent))
+    waiting = call_awaiting_approval(agent, "risky")
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent))
     agent_runs.thought(run, 1, "I must.", ("risky", {"text": "x"}))
     Execution.objects.filter(pk=waiting.execution_id).update(parent=run, place="act/1", depth=1)
     page = page_of(admin_client, run)
@@ -73,8 +73,9 @@ def test_an_action_that_waits_for_a_person_leads_to_its_confirmation(
 
 
 def test_what_failed_says_what_to_do(admin_client: Client, agent: Agent) -> None:
-    run = agent_runs.over(
-        agent_runs.begun(agent_runs.of_agent(agent, max_tokens=900)), Status.FAILED,
+    run = agent_runs.end_agent_run(
+        agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent, max_tokens=900)),
+        Status.FAILED,
         error_code="TOKENS_SPENT", error_message="It used its 900 tokens without an answer.",
     )  # fmt: skip
     page = page_of(admin_client, run)
@@ -82,16 +83,18 @@ def test_what_failed_says_what_to_do(admin_client: Client, agent: Agent) -> None
 
 
 def test_a_cut_answer_has_its_warning_beside_it(admin_client: Client, agent: Agent) -> None:
-    run = agent_runs.begun(agent_runs.of_agent(agent))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent))
     agent_runs.thought(run, 1, "It is no", answer="It is no", warnings=["The reply was cut."])
     report = {"answer": "It is no", "session": None, "state": "undefined", "iterations": 1}
-    run = agent_runs.over(run, output=report | {"tokens": {"input": 1, "output": 1}, "cost": "0"})
+    run = agent_runs.end_agent_run(
+        run, output=report | {"tokens": {"input": 1, "output": 1}, "cost": "0"}
+    )
     said = notes(page_of(admin_client, run))
     assert said["answer-warning"] == said["step-warning"] == ["The reply was cut."]
 
 
 def test_calls_of_a_turn_that_were_not_made_are_named(admin_client: Client, agent: Agent) -> None:
-    run = agent_runs.begun(agent_runs.of_agent(agent))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent))
     further = [{"id": f"c{at}", "name": f"re\u200bad_{at}", "arguments": "{}"} for at in (1, 2)]
     agent_runs.thought(run, 1, "", ("echo", {"text": "x"}), further_actions=further)
     page = page_of(admin_client, run)
@@ -100,7 +103,7 @@ def test_calls_of_a_turn_that_were_not_made_are_named(admin_client: Client, agen
 
 
 def test_a_reply_that_was_no_use_is_shown_as_one(admin_client: Client, agent: Agent) -> None:
-    run = agent_runs.begun(agent_runs.of_agent(agent))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent))
     agent_runs.thought(run, 1, flaw="An Action without Arguments.", text="Action: echo")
     page = page_of(admin_client, run)
     assert "unusable-reply" in notes(page) and "An Action without Arguments." in page
@@ -108,7 +111,7 @@ def test_a_reply_that_was_no_use_is_shown_as_one(admin_client: Client, agent: Ag
 
 
 def test_a_long_observation_is_folded(admin_client: Client, agent: Agent) -> None:
-    run = agent_runs.begun(agent_runs.of_agent(agent))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent))
     agent_runs.thought(run, 1, "I read.", ("echo", {}))
     agent_runs.acted(run, 1, "echo", {}, observed="line\n" * 3000)
     page = page_of(admin_client, run)
@@ -121,7 +124,7 @@ def test_what_others_wrote_stays_data(
     admin_client: Client, organization: Organization, agent: Agent
 ) -> None:
     factories.tool(organization)
-    run = agent_runs.begun(agent_runs.of_agent(agent, HOSTILE))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent, HOSTILE))
     agent_runs.thought(run, 1, HOSTILE, ("echo", {"text": HOSTILE}))
     agent_runs.acted(run, 1, "echo", {"text": HOSTILE}, observed=HOSTILE)
     agent_runs.thought(run, 2, "x", (HOSTILE, {HOSTILE: 1}))
@@ -134,7 +137,7 @@ def test_what_others_wrote_stays_data(
 
 def test_secrets_are_taken_out_of_each_part(admin_client: Client, agent: Agent) -> None:
     secret = "sk-abcdefghijklmnopqrstuvwxyz"
-    run = agent_runs.begun(agent_runs.of_agent(agent, f"Use {secret}"))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent, f"Use {secret}"))
     agent_runs.thought(run, 1, f"I use {secret}", ("echo", {"api_key": "hidden-value"}))
     agent_runs.acted(run, 1, "echo", {"api_key": "hidden-value"}, observed=f'{{"a": "{secret}"}}')
     agent_runs.answered(run, f"It was {secret}")
@@ -145,7 +148,7 @@ def test_secrets_are_taken_out_of_each_part(admin_client: Client, agent: Agent) 
 def test_what_was_refused_for_its_parameters_can_be_looked_at(
     admin_client: Client, agent: Agent
 ) -> None:
-    run = agent_runs.of_agent(agent)
+    run = agent_runs.request_run_by_agent(agent)
     wrong = {
         "question": 7,
         "max_iterations": "many",
@@ -161,7 +164,7 @@ def test_what_was_refused_for_its_parameters_can_be_looked_at(
 def test_many_steps_are_read_with_as_many_questions(
     admin_client: Client, agent: Agent, django_assert_max_num_queries: Any
 ) -> None:
-    run = agent_runs.begun(agent_runs.of_agent(agent))
+    run = agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent))
     for number in range(1, 13):
         agent_runs.thought(run, number, "On.", ("echo", {}))
         agent_runs.acted(run, number, "echo", {})
@@ -182,7 +185,7 @@ def test_an_execution_of_another_tool_is_no_request(
 
 
 def test_who_only_looks_cancels_nothing(client_of: Grant, agent: Agent) -> None:
-    run = agent_runs.of_agent(agent)
+    run = agent_runs.request_run_by_agent(agent)
     client = client_of("tools.view_execution")
     assert 'id="cancel"' not in page_of(client, run)
     assert client.post(f"/agent/requests/{run.pk}/cancel").status_code == 403
@@ -190,7 +193,7 @@ def test_who_only_looks_cancels_nothing(client_of: Grant, agent: Agent) -> None:
 
 
 def test_who_asked_may_cancel_and_evidence_says_so(client_of: Grant, person: User) -> None:
-    run = agent_runs.asked(caller_of_user(person))
+    run = agent_runs.request_agent_run(caller_of_user(person))
     client = client_of()
     assert 'id="cancel"' in page_of(client, run)
     response = client.post(f"/agent/requests/{run.pk}/cancel")
@@ -218,7 +221,7 @@ def test_who_may_not_act_as_the_agent_is_offered_no_way_on(
 
 
 def test_the_same_over_rest_is_a_command(admin_client: Client, agent: Agent) -> None:
-    run = agent_runs.of_agent(agent, "Which?", group=["default"], max_iterations=3)
+    run = agent_runs.request_run_by_agent(agent, "Which?", group=["default"], max_iterations=3)
     page = html.unescape(page_of(admin_client, run))
     assert "/api/v1/agent/requests" in page and '"max_iterations": 3' in page
     assert '"group": ["default"]' in page and "$TOOLCRIB_TOKEN" in page
@@ -226,7 +229,9 @@ def test_the_same_over_rest_is_a_command(admin_client: Client, agent: Agent) -> 
 
 def test_a_replay_marks_where_it_differs(admin_client: Client, run: Execution) -> None:
     assert run.agent is not None
-    replay = agent_runs.begun(agent_runs.of_agent(run.agent, replays=str(run.pk)))
+    replay = agent_runs.claim_agent_run(
+        agent_runs.request_run_by_agent(run.agent, replays=str(run.pk))
+    )
     agent_runs.thought(replay, 1, "Otherwise.", ("echo", {"text": "other"}))
     agent_runs.answered(replay, "There is y.")
     page = page_of(admin_client, replay)

@@ -217,7 +217,7 @@ def test_one_goes_on_from_a_request_in_its_groups(
 ) -> None:
     factories.tool(organization)
     client = client_of(granted_groups=["default"])
-    before = agent_runs.answered(agent_runs.begun(agent_runs.asked(
+    before = agent_runs.answered(agent_runs.claim_agent_run(agent_runs.request_agent_run(
         caller_of_user(person), group=["default"])), "x")  # fmt: skip
     sent = {"continues": str(before.pk), "question": "And then?", "as": ""}
     assert client.post(NEW, sent).status_code == 302
@@ -229,7 +229,10 @@ def test_a_replay_keeps_the_question_and_takes_another_model(
     client_of: Grant, person: User, organization: Organization
 ) -> None:
     before = agent_runs.answered(
-        agent_runs.begun(agent_runs.asked(caller_of_user(person), max_iterations=7)), "x"
+        agent_runs.claim_agent_run(
+            agent_runs.request_agent_run(caller_of_user(person), max_iterations=7)
+        ),
+        "x",
     )
     sent = {"replays": str(before.pk), "model": "another", "as": ""}
     assert client_of().post(NEW, sent).status_code == 302
@@ -243,7 +246,7 @@ def test_another_organizations_request_is_not_there(
     admin_client: Client, organization: Organization, kind: str
 ) -> None:
     other = factories.organization(f"org-{uuid4().hex[:12]}")
-    theirs = agent_runs.of_agent(factories.agent(other))
+    theirs = agent_runs.request_run_by_agent(factories.agent(other))
     sent = given(**{kind: str(theirs.pk)})
     assert admin_client.post(NEW, sent).status_code == 404
     assert admin_client.get(f"{NEW}?{kind}={theirs.pk}").status_code == 404
@@ -253,7 +256,9 @@ def test_another_organizations_request_is_not_there(
 def test_who_has_not_the_same_rights_does_not_go_on(
     client_of: Grant, agent: Agent, organization: Organization
 ) -> None:
-    before = agent_runs.answered(agent_runs.begun(agent_runs.of_agent(agent, group=["write"])), "x")
+    before = agent_runs.answered(
+        agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent, group=["write"])), "x"
+    )
     response = client_of("tools.view_execution").post(
         NEW, {"continues": str(before.pk), "question": "And then?"}
     )

@@ -28,7 +28,7 @@ def test_its_calls_are_no_requests(admin_client: Client, run: Execution) -> None
 def test_a_person_without_permission_sees_their_own(
     client_of: Grant, person: User, run: Execution
 ) -> None:
-    mine = agent_runs.asked(caller_of_user(person), "Mine?")
+    mine = agent_runs.request_agent_run(caller_of_user(person), "Mine?")
     page = text(client_of().get("/agent/requests/"))
     assert f"/agent/requests/{mine.pk}/" in page and str(run.pk) not in page
 
@@ -50,7 +50,7 @@ def test_filters_leave_what_was_asked_for(
 
 
 def test_a_plan_is_found_by_its_pattern(admin_client: Client, agent: Agent) -> None:
-    planned = agent_runs.of_agent(agent, "Planned?", pattern="plan")
+    planned = agent_runs.request_run_by_agent(agent, "Planned?", pattern="plan")
     assert str(planned.pk) in text(admin_client.get("/agent/requests/?pattern=plan"))
     assert str(planned.pk) not in text(admin_client.get("/agent/requests/?pattern=react"))
     assert str(planned.pk) in text(admin_client.get(f"/agent/requests/?agent={agent.slug}"))
@@ -71,7 +71,7 @@ def test_older_ones_stand_on_further_pages(
     admin_client: Client, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools.ui.agents.agent_requests.PAGE_SIZE", 1)
-    first, second = (agent_runs.of_agent(agent, name) for name in ("First?", "Second?"))
+    first, second = (agent_runs.request_run_by_agent(agent, name) for name in ("First?", "Second?"))
     page = text(admin_client.get("/agent/requests/"))
     assert "Second?" in page and "First?" not in page
     assert f"before={second.pk}" in page
@@ -84,7 +84,9 @@ def test_a_long_list_asks_as_much_as_a_short_one(
     admin_client: Client, agent: Agent, django_assert_max_num_queries: Any
 ) -> None:
     for number in range(6):
-        agent_runs.answered(agent_runs.begun(agent_runs.of_agent(agent, f"{number}?")), "x")
+        agent_runs.answered(
+            agent_runs.claim_agent_run(agent_runs.request_run_by_agent(agent, f"{number}?")), "x"
+        )
     admin_client.get("/agent/requests/")  # the catalog is known from then on
     with django_assert_max_num_queries(16):
         admin_client.get("/agent/requests/")
@@ -98,7 +100,7 @@ def test_the_list_follows_and_stays_where_nothing_changed(
     again = f"/agent/requests/?seen={seen}"
     assert admin_client.get(again, headers=htmx("results")).status_code == 204
     assert run.agent is not None
-    agent_runs.of_agent(run.agent, "New?")
+    agent_runs.request_run_by_agent(run.agent, "New?")
     assert "New?" in text(admin_client.get(again, headers=htmx("results")))
 
 
@@ -111,11 +113,11 @@ def test_an_empty_list_teaches(admin_client: Client, settings: Any) -> None:
 
 
 def test_a_secret_in_a_question_is_not_shown(admin_client: Client, agent: Agent) -> None:
-    agent_runs.of_agent(agent, "Log in with sk-abcdefghijklmnopqrstuvwxyz and look")
+    agent_runs.request_run_by_agent(agent, "Log in with sk-abcdefghijklmnopqrstuvwxyz and look")
     page = text(admin_client.get("/agent/requests/"))
     assert "sk-abcdef" not in page and "[redacted" in page
 
 
 def test_a_hidden_character_in_a_question_is_named(admin_client: Client, agent: Agent) -> None:
-    agent_runs.of_agent(agent, "Pay\u202eecila")
+    agent_runs.request_run_by_agent(agent, "Pay\u202eecila")
     assert 'title="RIGHT-TO-LEFT OVERRIDE"' in text(admin_client.get("/agent/requests/"))

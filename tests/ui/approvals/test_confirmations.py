@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.approval_requests import approve, approver, at_the_browser, held
+from tests.tools.approval_requests import approve, approver, at_the_browser, call_awaiting_approval
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.approvals import decisions
@@ -70,7 +70,11 @@ def test_a_call_is_rejected_with_a_reason(browser: Client, confirmation: Confirm
 def test_many_that_were_picked_are_decided_at_once(
     browser: Client, agent: Agent, asks: Tool
 ) -> None:
-    first, second, third = held(agent), held(agent), held(agent)
+    first, second, third = (
+        call_awaiting_approval(agent),
+        call_awaiting_approval(agent),
+        call_awaiting_approval(agent),
+    )
     press(browser, many="approve", pick=[str(first.pk), str(second.pk)])
     assert [status(one) for one in (first, second, third)] == ["approved", "approved", "pending"]
 
@@ -78,7 +82,7 @@ def test_many_that_were_picked_are_decided_at_once(
 def test_each_is_decided_with_the_hash_it_was_shown_with(
     browser: Client, agent: Agent, asks: Tool
 ) -> None:
-    first, second = held(agent), held(agent)
+    first, second = call_awaiting_approval(agent), call_awaiting_approval(agent)
     swapped = {f"hash.{first.pk}": second.bound_hash}
     page = press(browser, many="approve", pick=[str(first.pk), str(second.pk)], **swapped)
     assert [status(one) for one in (first, second)] == ["pending", "approved"]
@@ -126,7 +130,7 @@ def test_the_enter_key_decides_nothing(browser: Client, confirmation: Confirmati
 def test_long_arguments_are_decided_where_they_stand_whole(
     browser: Client, agent: Agent, asks: Tool
 ) -> None:
-    long = held(agent, text="a" * LONGEST + "THE END")
+    long = call_awaiting_approval(agent, text="a" * LONGEST + "THE END")
     page = text(browser.get(ADDRESS))
     assert "THE END" not in page and f"approve {long.pk}" not in page and str(long.pk) in page
     assert f'name="pick" value="{long.pk}"' not in page
@@ -153,7 +157,7 @@ HIDDEN = {
 def test_what_cannot_be_seen_is_named(
     browser: Client, agent: Agent, asks: Tool, value: str, shown: str
 ) -> None:
-    confirmation = held(agent, text=value)
+    confirmation = call_awaiting_approval(agent, text=value)
     for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
         page = text(browser.get(address))
         assert re.search(rf'<mark title="[^"]*">{re.escape(shown)}</mark>', page)
@@ -170,7 +174,7 @@ def test_what_can_be_seen_is_shown_as_it_is() -> None:
 
 def test_words_of_several_alphabets_are_told(browser: Client, agent: Agent, asks: Tool) -> None:
     assert mixed_words("p\u0430ypal.com Привет hello") == ["p\u0430ypal"]
-    held(agent, text="p\u0430ypal.com")
+    call_awaiting_approval(agent, text="p\u0430ypal.com")
     assert "p\u0430ypal" in notes(browser.get(ADDRESS))["mixed-alphabets"][0]
 
 
@@ -193,7 +197,7 @@ def test_who_agreed_waits_for_another(
     tool = factories.tool(organization)
     tool.critical, tool.revision = True, Organization.objects.next_revision(organization.pk)
     tool.save()
-    confirmation = held(agent)
+    confirmation = call_awaiting_approval(agent)
     assert "0" in notes(browser.get(ADDRESS))["agreed"][0]
     page = press(browser, one=f"approve {confirmation.pk}")
     assert "may-not-decide" in notes(page) and "1" in notes(page)["agreed"][0]
@@ -205,7 +209,7 @@ def test_what_was_decided_stands_below(
     browser: Client, organization: Organization, agent: Agent, asks: Tool
 ) -> None:
     other = approver(organization)
-    approve(held(agent), other)
+    approve(call_awaiting_approval(agent), other)
     page = text(browser.get(ADDRESS))
     assert "nothing-waits" in notes(page)
     assert 'data-status="approved"' in page and other.username in page
@@ -220,7 +224,7 @@ def test_what_is_overdue_waits_no_more(browser: Client, confirmation: Confirmati
 @pytest.mark.part("matrices")
 def test_the_queue_is_turned_by_pages(browser: Client, agent: Agent, asks: Tool) -> None:
     for _ in range(26):
-        held(agent)
+        call_awaiting_approval(agent)
     page = text(browser.get(ADDRESS))
     assert page.count('name="pick"') == 25 and 'href="?page=2"' in page
     assert text(browser.get(f"{ADDRESS}?page=2")).count('name="pick"') == 1
@@ -232,7 +236,7 @@ def test_the_page_says_when_the_queue_has_changed(
 ) -> None:
     seen = re.findall(r"part=fresh&amp;seen=(\w+)", text(browser.get(ADDRESS)))[0]
     assert browser.get(f"{ADDRESS}?part=fresh&seen={seen}").status_code == 204
-    held(agent)
+    call_awaiting_approval(agent)
     assert "queue-changed" in notes(browser.get(f"{ADDRESS}?part=fresh&seen={seen}"))
 
 

@@ -13,7 +13,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.accounts.account_actions import change_agent
 from tools.models import Agent, Execution, Organization
-from tools.ui.workflow.explain import LABELS
+from tools.ui.workflow.explanations import GATE_LABELS
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def test_each_agent_has_a_yes_or_the_first_gate_that_says_no(
     page = text(admin_client.get("/tools/echo/who/"))
     assert said(page) == {
         "able": ("yes", ""),
-        "asleep": ("no", LABELS["standing"]),
-        "elsewhere": ("no", LABELS["group"]),
-        "ungranted": ("no", LABELS["object_permission"]),
+        "asleep": ("no", GATE_LABELS["standing"]),
+        "elsewhere": ("no", GATE_LABELS["group"]),
+        "ungranted": ("no", GATE_LABELS["object_permission"]),
     }
     assert notes(page)["can-use"] == ["1"] and notes(page)["shown"] == ["4"]
     assert "/explain/?agent=elsewhere&amp;q=echo&amp;state=undefined" in page
@@ -100,7 +100,7 @@ def call(agent: Agent, *, age: int, ms: float, status: str = "Success") -> None:
     made = timezone.now() - timedelta(days=age)
     Execution.objects.filter(pk=execution.pk).update(created_at=made)
     over = {"status": status, "completed_at": timezone.now(), "duration_ms": ms}
-    factories.ended(execution, **over, cost=Decimal("0.5"))
+    factories.end_execution(execution, **over, cost=Decimal("0.5"))
 
 
 @pytest.mark.usefixtures("echo")

@@ -44,7 +44,7 @@ def test_the_list_is_filtered(
 def test_failures_of_every_kind_are_one_filter(
     admin_client: Client, waiting: Execution, status: str
 ) -> None:
-    factories.ended(waiting, status=status)
+    factories.end_execution(waiting, status=status)
     page = text(admin_client.get("/executions/?status=failed"))
     assert f"row-{waiting.pk}" in page and '<option value="failed" selected>' in page
 
@@ -171,7 +171,9 @@ def test_a_large_output_is_led_to_and_an_expired_one_says_when(
     admin_client: Client, waiting: Execution
 ) -> None:
     digest, at = f"sha256:{'0' * 64}", f"/executions/{waiting.pk}/"
-    factories.ended(waiting, output_digest=digest, output_type="application/json", output_bytes=9)
+    factories.end_execution(
+        waiting, output_digest=digest, output_type="application/json", output_bytes=9
+    )
     page = text(admin_client.get(at))
     assert f"/api/v1/executions/{waiting.pk}/output" in page
     row = Execution.objects.filter(pk=waiting.pk)
@@ -183,7 +185,7 @@ def test_a_large_output_is_led_to_and_an_expired_one_says_when(
 def test_a_page_shows_a_reference_and_not_what_it_stood_for(
     admin_client: Client, waiting: Execution, agent: Agent
 ) -> None:
-    factories.ended(waiting, output={"name": "swordfish"}, output_bytes=20)
+    factories.end_execution(waiting, output={"name": "swordfish"}, output_bytes=20)
     value = {"$result": str(waiting.pk), "path": "/output/name"}
     made = admit(factories.caller(agent), factories.call("echo", {"text": value}))
     assert made.parameters == {"text": "swordfish"}

@@ -24,7 +24,7 @@ def call(organization: Organization, agent: Agent) -> Execution:
 def stored(call: Execution, content: bytes, kind: str = "text/plain; charset=utf-8") -> None:
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     StoredOutput.objects.keep(call.organization_id, digest, content)
-    factories.ended(call, output_digest=digest, output_type=kind, output_bytes=len(content))
+    factories.end_execution(call, output_digest=digest, output_type=kind, output_bytes=len(content))
 
 
 def page_of(client: Client, call: Execution, query: str = "") -> str:
@@ -35,7 +35,9 @@ def page_of(client: Client, call: Execution, query: str = "") -> str:
 
 
 def test_json_is_folded(admin_client: Client, call: Execution) -> None:
-    factories.ended(call, output={"items": [{"name": "<b>one"}], "none": {}}, output_bytes=40)
+    factories.end_execution(
+        call, output={"items": [{"name": "<b>one"}], "none": {}}, output_bytes=40
+    )
     page = page_of(admin_client, call)
     assert page.count('<details class="node"') == 3
     assert "&lt;b&gt;one" in page
@@ -65,7 +67,7 @@ def test_a_large_output_is_shown_in_pieces_and_never_as_a_whole(
         query = "?" + page.split('rel="next" href="')[1].split('"')[0].partition("?")[2]
         query = query.replace("&amp;", "&")
     assert shown.encode() == content
-    assert max(read) <= outputs.PIECE + 4
+    assert max(read) <= outputs.PIECE_BYTES + 4
 
 
 @pytest.mark.part("matrices", but_each=3)
@@ -87,7 +89,7 @@ def test_secrets_are_masked_in_both(admin_client: Client, call: Execution) -> No
 def test_in_what_is_too_large_to_fold_too(
     admin_client: Client, call: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "MOST_FOLDED", 10)
+    monkeypatch.setattr(outputs, "MOST_TREE_BYTES", 10)
     stored(call, b'{"password": "swordfish", "pin":1234567, "b": [1]}', "application/json")
     page = page_of(admin_client, call, "?as=folded")
     assert "swordfish" not in page and "1234567" not in page and "&quot;b&quot;" in page
@@ -97,7 +99,7 @@ def test_more_nodes_than_a_page_carries_are_counted(
     admin_client: Client, call: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outputs, "MOST_NODES", 5)
-    factories.ended(call, output=list(range(9)), output_bytes=20)
+    factories.end_execution(call, output=list(range(9)), output_bytes=20)
     assert notes(page_of(admin_client, call))["more"] == ["4"]
 
 
@@ -105,7 +107,7 @@ def test_deep_output_ends_somewhere(admin_client: Client, call: Execution) -> No
     deep: Any = "end"
     for _ in range(60):
         deep = [deep]
-    factories.ended(call, output=deep, output_bytes=200)
+    factories.end_execution(call, output=deep, output_bytes=200)
     assert "end" in page_of(admin_client, call)
 
 
@@ -113,7 +115,7 @@ def test_what_has_no_output_says_so(admin_client: Client, call: Execution) -> No
     with pytest.raises(Conflict) as early:
         content_of(call)
     assert notes(page_of(admin_client, call))["absent"] == [early.value.message]
-    factories.ended(call, status="Failed", error_code="X")
+    factories.end_execution(call, status="Failed", error_code="X")
     call.refresh_from_db()
     with pytest.raises(NotFound) as failed:
         content_of(call)
@@ -122,5 +124,5 @@ def test_what_has_no_output_says_so(admin_client: Client, call: Execution) -> No
 
 
 def test_others_outputs_are_not_there(client_of, call: Execution) -> None:
-    factories.ended(call, output="x", output_bytes=3)
+    factories.end_execution(call, output="x", output_bytes=3)
     assert client_of().get(f"/executions/{call.pk}/output/").status_code == 404

@@ -10,16 +10,15 @@ from django.utils import timezone
 from tests import factories
 from tests.ui.pages import codes, notes, text
 from tools.models import Agent, Execution, Organization
-from tools.ui.executions.meters import meters_of
-from tools.ui.executions.road import road_of
-from tools.ui.workflow.explain import LABELS
+from tools.ui.executions.execution_details import execution_timeline, resource_usage
+from tools.ui.workflow.explanations import GATE_LABELS
 
 
 @pytest.fixture
 def failed(organization: Organization, agent: Agent) -> Execution:
     factories.tool(organization)
     execution = factories.execution(agent, text="again")
-    factories.ended(execution, status="Failed", error_code="TOOL_FAILED")
+    factories.end_execution(execution, status="Failed", error_code="TOOL_FAILED")
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -53,7 +52,7 @@ def test_what_is_not_known_is_resolved_first(
 ) -> None:
     factories.tool(organization)
     unknown = factories.execution(agent)
-    factories.ended(unknown, status="Failed", error_code="OUTCOME_UNKNOWN")
+    factories.end_execution(unknown, status="Failed", error_code="OUTCOME_UNKNOWN")
     page = text(admin_client.get(f"/executions/{unknown.pk}/"))
     assert codes(page) == ["outcome_unknown"] and "why-not" in notes(page)
     assert f"/executions/{unknown.pk}/retry" not in page
@@ -87,10 +86,10 @@ def test_the_stretches_of_a_call_are_those_that_were_measured() -> None:
         queued_at=10, started_at=12, completed_at=20, status="Success",
         metrics={"sandbox_start_ms": 500},
     )  # fmt: skip
-    told = [(one.kind, one.took) for one in road_of(execution).stretches]
+    told = [(one.kind, one.took) for one in execution_timeline(execution).stretches]
     assert told == [("held", "10.00 s"), ("queued", "2.00 s"), ("wall", "500 ms"),
                     ("ran", "7.50 s")]  # fmt: skip
-    assert sum(one.width for one in road_of(execution).stretches) == pytest.approx(100)
+    assert sum(one.width for one in execution_timeline(execution).stretches) == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_the_stretches_of_a_call_are_those_that_were_measured() -> None:
     ],
 )  # fmt: skip
 def test_what_is_open_or_never_began_has_what_there_is(fields: dict, kinds: list[str]) -> None:
-    assert [one.kind for one in road_of(timed(**fields)).stretches] == kinds
+    assert [one.kind for one in execution_timeline(timed(**fields)).stretches] == kinds
 
 
 def test_gates_after_a_refusal_were_not_asked() -> None:
@@ -114,15 +113,15 @@ def test_gates_after_a_refusal_were_not_asked() -> None:
         status="PermissionDenied", completed_at=0, error_code="rate_limited",
         error_details={"gate": "rate"},
     )  # fmt: skip
-    words = {gate.name: gate.word for gate in road_of(refused).gates}
-    asked = [words[LABELS[gate]] for gate in ("object_permission", "rate", "budget")]
+    words = {gate.name: gate.word for gate in execution_timeline(refused).gates}
+    asked = [words[GATE_LABELS[gate]] for gate in ("object_permission", "rate", "budget")]
     assert asked == ["yes", "no", "–"]
 
 
 def test_a_refusal_by_a_gate_of_another_name_is_shown_too() -> None:
     details = {"gate": "standing"}
     refused = timed(status="PermissionDenied", completed_at=0, error_details=details)
-    assert [gate.word for gate in road_of(refused).gates][-1] == "no"
+    assert [gate.word for gate in execution_timeline(refused).gates][-1] == "no"
 
 
 # --- what it used -----------------------------------------------------------------------------
@@ -134,7 +133,9 @@ def test_what_it_used_stands_against_its_limits(
     factories.tool(organization)
     execution = factories.execution(agent)
     used = {"cpu_time_ms": 150_000, "peak_memory_bytes": 250 * 1024**2}
-    factories.ended(execution, metrics=used, sandbox_id="s", duration_ms=300, output_bytes=10)
+    factories.end_execution(
+        execution, metrics=used, sandbox_id="s", duration_ms=300, output_bytes=10
+    )
     page = text(admin_client.get(f"/executions/{execution.pk}/"))
     used = " ".join(notes(page)["used"])
     for amount in ("250.0 MB", "256.0 MB", "2 min 30 s", "5 min 0 s"):
@@ -143,4 +144,4 @@ def test_what_it_used_stands_against_its_limits(
 
 
 def test_what_never_ran_used_nothing(organization: Organization, agent: Agent) -> None:
-    assert meters_of(timed(status="PermissionDenied", completed_at=0), None) is None  # type: ignore[arg-type]
+    assert resource_usage(timed(status="PermissionDenied", completed_at=0), None) is None  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from tests.ui.pages import fields, inline_code, notes, text
 from tools.catalog.actions import save_group
 from tools.definitions.values.schedules import build_schedule
 from tools.models import Organization, ToolGroup
-from tools.ui.groups.week import week_of
+from tools.ui.groups.week_chart import week_chart
 
 DAY = closed_now()[0]["days"][0]
 
@@ -175,12 +175,12 @@ def test_who_may_not_look_at_agents_sees_none(client_of: Grant, organization: Or
 
 def test_a_window_over_midnight_is_drawn_on_two_days() -> None:
     windows = build_schedule([{"days": ["sun"], "from": "22:00", "to": "06:00"}])
-    week = week_of(windows, datetime(2026, 1, 5, 12, 0))
+    week = week_chart(windows, datetime(2026, 1, 5, 12, 0))
     assert [bar.words for bar in week.bars] == ["Mon 00:00 to 06:00", "Sun 22:00 to 24:00"]
 
 
 def test_windows_that_touch_are_one_bar_and_none_is_all_of_it() -> None:
     windows = build_schedule([{"from": "08:00", "to": "10:00"}, {"from": "09:00", "to": "12:00"}])
-    bars = week_of(windows, datetime(2026, 1, 5)).bars
+    bars = week_chart(windows, datetime(2026, 1, 5)).bars
     assert len(bars) == 7 and bars[0].words == "Mon 08:00 to 12:00"
-    assert week_of((), datetime(2026, 1, 5)).bars[6].words == "Sun 00:00 to 24:00"
+    assert week_chart((), datetime(2026, 1, 5)).bars[6].words == "Sun 00:00 to 24:00"

@@ -16,7 +16,7 @@ from audit.log.sealer import seal
 from audit.log.standing import standing_of
 from config.local import unix_accounts
 from tests import factories
-from tests.tools.approval_requests import held
+from tests.tools.approval_requests import call_awaiting_approval
 from tests.ui.approvals.test_upstream_changes import says
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
@@ -32,7 +32,7 @@ def failed(agent: Agent, status: str = "Failed", age: timedelta = timedelta(0)) 
     made = timezone.now() - age
     Execution.objects.filter(pk=execution.pk).update(created_at=made)
     ended = {"status": status, "completed_at": timezone.now(), "error_code": "WENT_WRONG"}
-    factories.ended(execution, **ended, duration_ms=1500.0, cost=Decimal("0.5"))
+    factories.end_execution(execution, **ended, duration_ms=1500.0, cost=Decimal("0.5"))
     return execution
 
 
@@ -43,7 +43,7 @@ def calls(organization: Organization, agent: Agent) -> dict[str, Execution]:
     factories.tool(organization, "asks", requires_confirmation=True)
     return {
         "waits": factories.execution(agent),
-        "held": held(agent, "asks").execution,
+        "held": call_awaiting_approval(agent, "asks").execution,
         "runs": factories.claimed(factories.execution(agent)),
         "failed": failed(agent),
     }
@@ -207,7 +207,7 @@ def test_the_house_says_what_waits_for_a_person(
 ) -> None:
     says(factories.tool(organization), description="Another thing.")
     factories.tool(organization, "asks", requires_confirmation=True)
-    held(agent, "asks")
+    call_awaiting_approval(agent, "asks")
     page = text(admin_client.get("/home/"))
     assert house(page)["changes"] == house(page)["confirmations"] == "look"
     assert sum("1" in line.split() for line in notes(page)["house-look"]) == 2

@@ -35,7 +35,7 @@ def calls(organization: Organization, agent: Agent) -> None:
         made = timezone.now() - timedelta(days=age)
         Execution.objects.filter(pk=execution.pk).update(created_at=made)
         ended = {"status": status, "completed_at": timezone.now(), "cost": Decimal(cost)}
-        factories.ended(execution, **ended)
+        factories.end_execution(execution, **ended)
 
 
 def rows(page: str) -> list[list[str]]:

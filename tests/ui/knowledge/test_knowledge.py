@@ -18,11 +18,11 @@ from tests.stubs.web import Reply
 from tests.ui.conftest import Grant
 from tests.ui.pages import body_of, inline_code, notes, text
 from tools.catalog.knowledge_graphs import import_graph
-from tools.knowledge.entity_search import Named
+from tools.knowledge.entity_search import EntityLabel
 from tools.knowledge.graph_documents import Syntax
 from tools.models import Organization
 from tools.ui.knowledge import knowledge_import
-from tools.ui.knowledge.neighbourhood import MOST_THINGS, draw
+from tools.ui.knowledge.knowledge import MOST_ENTITIES, draw_neighborhood
 from tools.ui.layout import LayoutBox
 
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
@@ -110,9 +110,9 @@ def test_of_many_neighbours_some_are_drawn_and_the_rest_is_counted(
 ) -> None:
     tell("\n".join(f"<urn:hub> <urn:near> <urn:n:{at}> ." for at in range(150)))
     page = main_of(admin_client.get(ENTITY, {"iri": "urn:hub"}))
-    assert page.count('data-kind="thing"') == MOST_THINGS - 1
-    assert notes(page)["drawn"] == [str(MOST_THINGS - 1)]
-    assert notes(page)["left-out"] == [str(150 - MOST_THINGS + 1)]
+    assert page.count('data-kind="thing"') == MOST_ENTITIES - 1
+    assert notes(page)["drawn"] == [str(MOST_ENTITIES - 1)]
+    assert notes(page)["left-out"] == [str(150 - MOST_ENTITIES + 1)]
     assert page.count("urn%3An%3A") >= 150  # each has its link below
 
 
@@ -130,8 +130,8 @@ def test_nothing_is_drawn_over_anything_else_or_outside() -> None:
         {"subject": start, "predicate": f"urn:{at % 4}", "object": end, "depth": 1 + (at > 15)}
         for at, (start, end) in enumerate(ends)
     ]
-    named = {iri: Named(iri, iri * 12) for pair in ends for iri in pair}
-    drawing = draw("c", edges, named, lambda iri: f"/{iri}")
+    named = {iri: EntityLabel(iri, iri * 12) for pair in ends for iri in pair}
+    drawing = draw_neighborhood("c", edges, named, lambda iri: f"/{iri}")
     boxes = drawing.things + drawing.labels
     assert len(drawing.things) == 16 and len(drawing.lines) == len(set(ends))
     assert not any(overlap(one, other) for one, other in combinations(boxes, 2))

@@ -14,7 +14,7 @@ from tools.catalog.seats import DISABLED
 from tools.licensing.licenses import apply_expiry
 from tools.licensing.tiers import set_tier
 from tools.models import LicenseTier, Organization, Tool
-from tools.ui.licenses.licenses import _some
+from tools.ui.licenses.licenses import _first_names
 
 
 def tools(organization: Organization, count: int) -> None:
@@ -93,7 +93,7 @@ def test_the_tier_is_changed_and_the_page_says_what_happened(
     assert response.redirect_chain == [("/licenses/", 302)]
     [said] = notes(response)["message-success"]
     assert organization.slug in said and "Core" in said
-    assert _some(["t4", "t3", "t2", "t1", "t0"]) in said
+    assert _first_names(["t4", "t3", "t2", "t1", "t0"]) in said
     assert Organization.objects.get(pk=organization.pk).tier.name == "Core"
 
 
@@ -205,7 +205,7 @@ def test_after_the_end_the_notice_names_what_is_disabled(
     ends(organization, -15)
     apply_expiry()
     [said] = notes(admin_client.get("/"))["license-ended"]
-    assert _some(["t0", "t1", "t2", "t3", "t4"]) in said
+    assert _first_names(["t0", "t1", "t2", "t3", "t4"]) in said
 
 
 def test_before_the_end_only_those_who_manage_are_told_afterwards_everybody(

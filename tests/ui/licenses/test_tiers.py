@@ -13,7 +13,7 @@ from tests.ui.licenses.test_licenses import fields, move, tools
 from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.licensing.tier_terms import terms_of
 from tools.models import LicenseTier, Organization, Tool
-from tools.ui.licenses.tier_form import terms_in_words
+from tools.ui.licenses.tiers import term_texts
 
 CORE = ["read_file", "write_file", "search_knowledge", "web_fetch", "execute_ckvs_query"]
 GIVEN: dict[str, Any] = {
@@ -63,7 +63,7 @@ def test_the_preview_names_tools_agents_and_calls_and_changes_nothing(
     page = outlook(admin_client)
     assert ">t9<" in page and ">t3<" in page and ">t2<" not in page
     assert notes(page)["agents-losing"] == ["1"] and "no-call-waits" in notes(page)
-    _, (custom_tools, _), *_ = terms_in_words(terms_of(row()))
+    _, (custom_tools, _), *_ = term_texts(terms_of(row()))
     assert notes(page)["changed-term"] == [custom_tools]
     assert row().max_custom_tools == 10
 

@@ -117,13 +117,13 @@ def test_a_channel_is_made_changed_given_a_key_and_removed(
     changed = admin_client.post("/channels/post/edit/", change, follow=True)
     assert "post" in notes(changed)["message-success"][0]
     row.refresh_from_db()
-    kept = message_channels.opened(row)
+    kept = message_channels.channel_secrets(row)
     assert (row.most_an_hour, row.enabled, kept["password"]) == (7, False, "swordfish")
     shown = text(admin_client.post("/channels/post/key"))
     row.refresh_from_db()
     assert (
-        message_channels.opened(row)["key"] in shown
-        and message_channels.opened(row)["key"] != kept["key"]
+        message_channels.channel_secrets(row)["key"] in shown
+        and message_channels.channel_secrets(row)["key"] != kept["key"]
     )
     assert "post" in notes(admin_client.get("/channels/post/remove/"))["asks-to-remove"][0]
     admin_client.post("/channels/post/remove/")
@@ -140,7 +140,7 @@ def test_an_address_is_kept_where_nothing_is_typed(
     page = admin_client.post("/channels/hook/edit/", said | {"url": ""}, follow=True)
     assert "hook" in notes(page)["message-success"][0] and "s3cret" not in text(page)
     row = organization.message_channels.get()
-    assert message_channels.opened(row)["url"] == "https://hooks.example/s3cret"
+    assert message_channels.channel_secrets(row)["url"] == "https://hooks.example/s3cret"
 
 
 @pytest.mark.part("matrices", but_each=3)

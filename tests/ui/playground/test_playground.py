@@ -324,7 +324,7 @@ def test_the_history_costs_the_same_however_long_it_is(
     admin_client.get("/playground/")
     with django_assert_max_num_queries(16):
         page = text(admin_client.get("/playground/"))
-    assert page.count("?from=") == playground.MOST_REMEMBERED
+    assert page.count("?from=") == playground.MOST_HISTORY
     with django_assert_max_num_queries(20):
         admin_client.get("/playground/?tool=echo")
 

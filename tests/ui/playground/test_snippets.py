@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tools.ui.playground.snippets import curl, mcp, python, snippets_of
+from tools.ui.playground.snippets import code_snippets, curl_snippet, mcp_snippet, python_snippet
 
 ADDRESS = "https://crib.example/api/v1/tools/echo/execute"
 TEXTS = [
@@ -36,7 +36,7 @@ def body_of(text: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_shell_sends_what_the_call_says(text: str) -> None:
-    command = curl(ADDRESS, body_of(text))
+    command = curl_snippet(ADDRESS, body_of(text))
     words = shlex.split(command.replace(" \\\n", " "))
     assert words[:2] == ["curl", ADDRESS]
     assert json.loads(words[words.index("--data-raw") + 1]) == body_of(text)
@@ -46,7 +46,7 @@ def test_a_shell_sends_what_the_call_says(text: str) -> None:
 def test_bash_itself_reads_it_so(text: str) -> None:
     bash = shutil.which("bash")
     assert bash
-    script = "curl() { printf '%s\\0' \"$@\"; }\n" + curl(ADDRESS, body_of(text))
+    script = "curl() { printf '%s\\0' \"$@\"; }\n" + curl_snippet(ADDRESS, body_of(text))
     ran = subprocess.run(
         [bash, "-c", script], capture_output=True, check=True, env={"TOOLCRIB_TOKEN": "tcr_x"}
     )
@@ -57,25 +57,27 @@ def test_bash_itself_reads_it_so(text: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_python_sends_what_the_call_says(text: str) -> None:
-    program = ast.parse(python(ADDRESS, body_of(text)))
+    program = ast.parse(python_snippet(ADDRESS, body_of(text)))
     assigned = [one for one in program.body if isinstance(one, ast.Assign)]
     assert ast.literal_eval(assigned[0].value) == body_of(text)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_mcp_says_it_as_json_rpc(text: str) -> None:
-    said = json.loads(mcp("echo", {"text": text}))
+    said = json.loads(mcp_snippet("echo", {"text": text}))
     assert said["method"] == "tools/call"
     assert said["params"] == {"name": "echo", "arguments": {"text": text}}
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_nothing_hides_in_what_is_copied(text: str) -> None:
-    made = snippets_of(ADDRESS, tool="echo", parameters={"t": text}, groups=["a"], state="initial")
+    made = code_snippets(
+        ADDRESS, tool="echo", parameters={"t": text}, groups=["a"], state="initial"
+    )
     for one in made:
         assert [sign for sign in one.text if not sign.isprintable() and sign != "\n"] == []
 
 
 def test_a_token_is_named_and_never_written() -> None:
-    assert '"Authorization: Bearer $TOOLCRIB_TOKEN"' in curl(ADDRESS, {})
-    assert 'os.environ["TOOLCRIB_TOKEN"]' in python(ADDRESS, {})
+    assert '"Authorization: Bearer $TOOLCRIB_TOKEN"' in curl_snippet(ADDRESS, {})
+    assert 'os.environ["TOOLCRIB_TOKEN"]' in python_snippet(ADDRESS, {})

@@ -11,7 +11,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tests.ui.sources import Author, lease, told
 from tools.models import Organization, Tool, ToolService
-from tools.ui.servers.services import standing
+from tools.ui.servers.services import service_status
 
 FORM = {
     "id": "rag", "request_queue": "q", "response_queue": "r",
@@ -44,7 +44,7 @@ def test_the_list_says_who_waits_who_serves_and_who_fell_silent(
     silent.refresh_from_db()
     page = text(admin_client.get("/services/"))
     assert notes(page)["standing"] == ["available", "lapsed", "announced"]  # by name
-    about = [standing(row, None).about for row in (silent, waiting)]
+    about = [service_status(row, None).about for row in (silent, waiting)]
     assert all(about) and notes(page)["standing-about"] == about
     assert notes(page)["announcements-waiting"] == ["1"] and 'href="/tools/c/"' in page
 

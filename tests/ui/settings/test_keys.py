@@ -9,7 +9,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes, text
 from tools.catalog.signatures.newest import newest
 from tools.models import Organization, SigningKey
-from tools.ui.settings.keys import _state
+from tools.ui.settings.signing_keys import _key_state
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_key_that_this_installation_did_not_make_says_so(
 ) -> None:
     SigningKey.objects.filter(pk=key.pk).update(voucher="x" * 88)
     key.refresh_from_db()
-    state, _ = _state(key, newest.of(key.organization_id))
+    state, _ = _key_state(key, newest.of(key.organization_id))
     assert notes(admin_client.get("/keys/"))["key-state"] == [state]
 
 

@@ -16,7 +16,7 @@ from sandbox.spec import Backend, IsolationLevel
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.execution.isolation import watch
-from tools.ui.settings.sandbox import _SILENCE, notice_of
+from tools.ui.settings.sandbox import _NO_ANSWER, capability_notice
 
 pytestmark = pytest.mark.django_db
 
@@ -56,7 +56,7 @@ STATES = {
 @pytest.mark.parametrize("name", STATES)
 def test_the_notice_is_as_loud_as_what_is_missing(name: str) -> None:
     capability, tone = STATES[name]
-    notice = notice_of(capability)
+    notice = capability_notice(capability)
     assert (notice and notice.tone) == tone
     if notice is not None:
         assert capability.reasons[0] in notice.text
@@ -93,7 +93,7 @@ def test_whoever_changes_tools_or_administers_sees_the_page(
 def test_silence_is_told_on_every_page_to_those_who_manage(
     admin_client: Client, address: str
 ) -> None:
-    assert _SILENCE in text(admin_client.get(address))
+    assert _NO_ANSWER in text(admin_client.get(address))
 
 
 @pytest.mark.usefixtures("_silent_sandboxd")
@@ -105,4 +105,4 @@ def test_silence_is_a_page_too(admin_client: Client) -> None:
 
 @pytest.mark.usefixtures("_silent_sandboxd")
 def test_others_are_not_told(client_of: Grant) -> None:
-    assert _SILENCE not in text(client_of().get("/"))
+    assert _NO_ANSWER not in text(client_of().get("/"))

@@ -2,7 +2,7 @@ from django.test import Client
 
 from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes
-from tools.ui.settings.contrast import PAIRS
+from tools.ui.settings.styleguide import PAIRS
 
 
 def test_the_style_guide_shows_every_pair_of_colours_measured(admin_client: Client) -> None:

@@ -18,7 +18,7 @@ from tools.catalog.workflow.workflow import graph
 from tools.insight.workflow_findings import findings_about
 from tools.models import Organization
 from tools.ui.layout import LayoutBox
-from tools.ui.workflow.drawing import EVERY_STATE, MOST_STATES, draw
+from tools.ui.workflow.workflow import EVERY_STATE, MOST_STATES, draw_workflow
 
 HOSTILE = '"><script>alert(1)</script>'
 
@@ -109,7 +109,7 @@ def test_nothing_is_drawn_over_anything_else_or_outside(
 ) -> None:
     tools = (moving(f"tool-{n}", states, state) for n, (states, state) in enumerate(drawn))
     shown = graph(snapshot(*tools))
-    drawing = draw(shown)
+    drawing = draw_workflow(shown)
     assert drawing is not None
     boxes = drawing.things + drawing.labels
     assert not any(overlap(one, other) for one, other in combinations(boxes, 2))

@@ -33,10 +33,10 @@ from tools.errors import NotFound
 from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
-from tools.models.agent import Kind, Period
+from tools.models.agent import AllowanceKind, AllowancePeriod
 from tools.shapes import agent_shape, allowances_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 GRANTS = ("groups", "tools", "tool_groups", "permissions")
 BOUNDS = ("budget", "quotas")
@@ -56,19 +56,19 @@ class AllowanceAmountField(serializers.CharField):
 
 class BudgetBody(Strict):
     amount = AllowanceAmountField()
-    period = serializers.ChoiceField(choices=Period.values)
+    period = serializers.ChoiceField(choices=AllowancePeriod.values)
 
 
 class QuotaBody(Strict):
     tool = Text(max_length=128, required=False, allow_null=True, default=None)
-    kind = serializers.ChoiceField(choices=Kind.values)
-    period = serializers.ChoiceField(choices=Period.values)
+    kind = serializers.ChoiceField(choices=AllowanceKind.values)
+    period = serializers.ChoiceField(choices=AllowancePeriod.values)
     amount = AllowanceAmountField()
 
 
 class BudgetAnswer(serializers.Serializer[Any]):
     amount = serializers.CharField()
-    period = serializers.ChoiceField(choices=Period.values)
+    period = serializers.ChoiceField(choices=AllowancePeriod.values)
     used = serializers.CharField()
     held = serializers.CharField(help_text="By calls that are not over.")
     resets_at = serializers.DateTimeField()
@@ -76,7 +76,7 @@ class BudgetAnswer(serializers.Serializer[Any]):
 
 class QuotaAnswer(BudgetAnswer):
     tool = serializers.CharField(allow_null=True, help_text="Null: all tools together.")
-    kind = serializers.ChoiceField(choices=Kind.values)
+    kind = serializers.ChoiceField(choices=AllowanceKind.values)
 
 
 class AgentBody(Strict):
@@ -210,7 +210,7 @@ class AgentList(OneAgent):
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In slug or description."),
             OpenApiParameter("active", OpenApiTypes.BOOL),
-            *paging(by_name("slug")),
+            *paging_parameters(by_name("slug")),
         ],
         responses=AgentPage,
     )

@@ -19,8 +19,13 @@ from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.errors import Malformed, NotFound
 from tools.models.permission import GrantRow, Sought
-from tools.web.pages import bad_cursor, paging, reference, size_of
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import (
+    cursor_error,
+    page_reference,
+    paging_parameters,
+    parse_page_size,
+)
+from tools.web.reauthentication import Proof, by_method
 
 FILTERS = (*SUBJECTS, "tool", "group")
 _DESCENDING = "-subject"
@@ -79,13 +84,13 @@ class Grants(CallerView):
         operation_id="list_grants",
         parameters=[
             *(OpenApiParameter(name, OpenApiTypes.STR) for name in FILTERS),
-            *paging(_ORDERS),
+            *paging_parameters(_ORDERS),
         ],
         responses=GrantPage,
     )
     def get(self, request: Request) -> Response:
         """One row per grant. Grants that people hold through a group are listed at the group."""
-        size = size_of(request)
+        size = parse_page_size(request)
         before, beside = _cursor(self.query.get("cursor"))
         descending = self.query.get("ordering") == _DESCENDING
         rows = granted(
@@ -171,9 +176,9 @@ def _cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
     side, _, text = raw.partition(".")
     row = read_grant_id(text)
     if side not in {"after", "before"} or row is None:
-        raise bad_cursor()
+        raise cursor_error()
     return side == "before", row
 
 
 def _address(request: Request, side: str, row: GrantRow) -> str:
-    return reference(request, f"{side}.{grant_id(row)}")
+    return page_reference(request, f"{side}.{grant_id(row)}")

@@ -35,8 +35,8 @@ from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import preview
 from tools.models import LicenseTier, Organization
 from tools.shapes import organization_shape, tier_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
 LIMITS = ("max_concurrency", "max_queue_depth")
@@ -225,7 +225,7 @@ class OrganizationList(OrganizationView):
         parameters=[
             OpenApiParameter("q", OpenApiTypes.STR, description="In its slug."),
             OpenApiParameter("tier", OpenApiTypes.STR, description="A tier's name."),
-            *paging(by_name("slug")),
+            *paging_parameters(by_name("slug")),
         ],
         responses=OrganizationPage,
     )
@@ -328,7 +328,9 @@ class TierPreview(PlatformView):
 
 
 class TierList(PlatformView):
-    @extend_schema(operation_id="list_tiers", parameters=paging(_TIERS), responses=TierPage)
+    @extend_schema(
+        operation_id="list_tiers", parameters=paging_parameters(_TIERS), responses=TierPage
+    )
     def get(self, request: Request) -> Response:
         """The license tiers, the smallest first."""
         self.require("view_licensetier")

@@ -36,8 +36,8 @@ from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User
 from tools.shapes import token_shape
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 LONGEST_OVERLAP_S = 7 * 86_400.0
 
@@ -112,7 +112,9 @@ class TokenList(AgentView):
     proof = by_method(post=Proof.NEEDED)
 
     @extend_schema(
-        operation_id="list_agent_tokens", parameters=paging(newest()), responses=TokenPage
+        operation_id="list_agent_tokens",
+        parameters=paging_parameters(newest_first()),
+        responses=TokenPage,
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
@@ -232,11 +234,15 @@ class PersonalTokens(CallerView):
         asked: Any = self.request  # none while the API's document is written
         return asked is None or asked.method in {"GET", "HEAD"}
 
-    @extend_schema(operation_id="list_own_tokens", parameters=paging(newest()), responses=TokenPage)
+    @extend_schema(
+        operation_id="list_own_tokens",
+        parameters=paging_parameters(newest_first()),
+        responses=TokenPage,
+    )
     def get(self, request: Request) -> Response:
         """The caller's own tokens, the newest first, ended ones too; never a secret."""
         found = Token.objects.filter(user_id=self.caller.user_id)
-        pages = CursorPages(newest())
+        pages = CursorPages(newest_first())
         page: list[Token] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([token_shape(token) for token in page])
 

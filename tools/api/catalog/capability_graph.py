@@ -32,7 +32,7 @@ from tools.definitions.chains.expressions import OUTPUT
 from tools.definitions.schemas.json_schemas import BadSchema, compile_schema
 from tools.definitions.texts.names import flaw_in_text
 from tools.policy.questions import EffectiveRequest
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 MOST_HAD = 50
 _LONGEST_NAME = 100

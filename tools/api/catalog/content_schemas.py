@@ -16,8 +16,8 @@ from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import ContentSchema, SchemaKind
 from tools.shapes import content_schema_shape, content_schema_version_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class ContentSchemaChange(serializers.Serializer[Any]):
@@ -71,7 +71,7 @@ class ContentSchemaList(ContentSchemaView):
 
     @extend_schema(
         operation_id="list_content_schemas",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ContentSchemaPage,
     )
     def get(self, request: Request) -> Response:

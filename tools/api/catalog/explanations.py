@@ -27,8 +27,8 @@ from tools.insight.explain import Explanation, pretended, subject_of
 from tools.insight.whatif import what_if
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import difference_shape, explained_shape, request_shape
-from tools.web.pages import PAGING
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 
 
 class KindBody(Strict):
@@ -116,7 +116,7 @@ QUERY = [
     ),
     OpenApiParameter("tier", OpenApiTypes.STR, description="A supposed tier."),
     BY_NAME,
-    *PAGING,
+    *PAGING_PARAMETERS,
 ]
 SUPPOSED = {"grant_group", "grant_tool", "grant_permission", "tier"}
 

@@ -28,8 +28,8 @@ from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.shapes import group_shape
-from tools.web.pages import PAGING
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 
 WINDOWS = inline_serializer(
     "GroupWindow",  # one of its fields is named like a Python keyword
@@ -179,7 +179,7 @@ class GroupList(GroupView):
 
     @extend_schema(
         operation_id="list_groups",
-        parameters=[IN_SESSION, BY_NAME, *PAGING],
+        parameters=[IN_SESSION, BY_NAME, *PAGING_PARAMETERS],
         responses=GroupPage,
     )
     def get(self, request: Request) -> Response:

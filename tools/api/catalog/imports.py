@@ -25,7 +25,7 @@ from tools.definitions.dialects.import_entries import (
 )
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 EXAMPLE = OpenApiExample(
     "A tool service and a tool of it",

@@ -15,8 +15,8 @@ from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import SigningKey
 from tools.shapes import signing_key_shape
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class SigningKeyAnswer(serializers.Serializer[Any]):
@@ -38,7 +38,7 @@ class SigningKeyList(CallerView):
 
     @extend_schema(
         operation_id="list_signing_keys",
-        parameters=paging(newest()),
+        parameters=paging_parameters(newest_first()),
         responses=SigningKeyPage,
     )
     def get(self, request: Request) -> Response:

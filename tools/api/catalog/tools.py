@@ -47,8 +47,8 @@ from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
 from tools.models.tool import Origin, ToolStatus
 from tools.shapes import tool_here, tool_shape, version_shape
-from tools.web.pages import PAGING, CursorPages, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS, CursorPages, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 DEFINITION = "definition"
 FORMAT = OpenApiParameter(
@@ -75,7 +75,7 @@ LISTING = [
         "name, title, description, capabilities or parameters.",
     ),
     BY_NAME,
-    *PAGING,
+    *PAGING_PARAMETERS,
 ]
 ENABLES = by_method(post=Proof.NEEDED)
 DISABLES = by_method(post=Proof.NOT_NEEDED)
@@ -367,7 +367,7 @@ class ToolSwitch(ToolView):
 class ToolVersions(CallerView):
     @extend_schema(
         operation_id="list_tool_versions",
-        parameters=paging(_VERSIONS),
+        parameters=paging_parameters(_VERSIONS),
         responses=VersionPage,
     )
     def get(self, request: Request, name: str) -> Response:

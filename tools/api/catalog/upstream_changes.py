@@ -23,10 +23,10 @@ from tools.definitions.differences import DifferenceKind
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange
 from tools.shapes import moment
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
-_ORDERS = newest("seen_at")
+_ORDERS = newest_first("seen_at")
 _COLUMNS = {"decision": "decision", "tool": "tool__name", **in_period("seen_at")}
 DECIDED = {200: DefinitionAnswer}
 
@@ -92,7 +92,7 @@ class ChangeList(CallerView):
             OpenApiParameter("decision", OpenApiTypes.STR, enum=[*Decision.values]),
             TOOL,
             *PERIOD,
-            *paging(_ORDERS),
+            *paging_parameters(_ORDERS),
         ],
         responses=ChangePage,
     )

@@ -25,7 +25,7 @@ from tools.insight.recommendations import recommend
 from tools.insight.tool_reach import reach_of
 from tools.insight.workflow_findings import findings, findings_of_proposal
 from tools.policy.questions import EffectiveRequest
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 MOST_FINDINGS = 500
 GROUPS = [

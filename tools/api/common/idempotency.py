@@ -31,7 +31,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models.idempotency_key import Attempt
-from tools.web.queries import QueryView
+from tools.web.query_parameters import QueryView
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 
 from tools.catalog.registry import CatalogTool
 from tools.errors import Malformed
-from tools.web.pages import PageReference, bad_cursor, reference, size_of
+from tools.web.cursor_pagination import PageReference, cursor_error, page_reference, parse_page_size
 
 AGENT = OpenApiParameter("agent", OpenApiTypes.STR, description="An agent's slug.")
 TOOL = OpenApiParameter("tool", OpenApiTypes.STR, description="A tool's name.")
@@ -67,10 +67,10 @@ def page_of[Item](
     if descending:
         items, keys = items[::-1], keys[::-1]
     backwards, name = _cursor(request)
-    size, start = size_of(request), 0
+    size, start = parse_page_size(request), 0
     if name is not None:
         before = sum(one > name if descending else one < name for one in keys)
-        start = max(0, before - size_of(request)) if backwards else before + (name in keys)
+        start = max(0, before - parse_page_size(request)) if backwards else before + (name in keys)
     return _page(request, items, key, start, size)
 
 
@@ -82,7 +82,7 @@ def page_of_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, A
 def page_of_ranked(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
     """The same for tools in the order of their rank. A page begins next to the tool that its cursor
     names; raises `Malformed` when that tool is not found any more."""
-    size, start = size_of(request), 0
+    size, start = parse_page_size(request), 0
     backwards, name = _cursor(request)
     if name is not None:
         at = next((at for at, tool in enumerate(tools) if tool_key(tool) == name), None)
@@ -111,11 +111,11 @@ def _cursor(request: Request) -> tuple[bool, str | None]:
     try:
         side, colon, name = base64.urlsafe_b64decode(raw.encode("ascii")).decode().partition(":")
     except (binascii.Error, UnicodeError, ValueError):
-        raise bad_cursor() from None
+        raise cursor_error() from None
     if side not in {"after", "before"} or not colon:
-        raise bad_cursor()
+        raise cursor_error()
     return side == "before", name
 
 
 def _reference(request: Request, side: str, key: str) -> str:
-    return reference(request, base64.urlsafe_b64encode(f"{side}:{key}".encode()).decode())
+    return page_reference(request, base64.urlsafe_b64encode(f"{side}:{key}".encode()).decode())

@@ -28,7 +28,7 @@ from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution.confirmations import of_executions
 from tools.models import Execution
 from tools.shapes import execution_shape
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 from tools.workflows import batches
 from tools.workflows.batch import MOST_PARALLEL
 from tools.workflows.batches import BatchRow

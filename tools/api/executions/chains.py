@@ -46,8 +46,8 @@ from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import execution_shape, tool_here
-from tools.web.pages import PAGING
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import PAGING_PARAMETERS
+from tools.web.reauthentication import Proof, by_method
 from tools.workflows import chain_actions
 from tools.workflows.chain_dry_run import rehearse
 
@@ -181,7 +181,7 @@ class ChainList(ChainView):
 
     @extend_schema(
         operation_id="list_chains",
-        parameters=[*REQUEST, BY_NAME, *PAGING],
+        parameters=[*REQUEST, BY_NAME, *PAGING_PARAMETERS],
         responses=ChainPage,
     )
     def get(self, request: Request) -> Response:

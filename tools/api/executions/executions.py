@@ -36,8 +36,8 @@ from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Agent, Execution, ExecutionEvent, Resolution
 from tools.shapes import execution_shape
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _COLUMNS = {
     "tool": "tool_name",
@@ -208,7 +208,7 @@ class ExecutionList(CallerView):
             AGENT,
             SESSION,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:

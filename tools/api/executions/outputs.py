@@ -23,7 +23,7 @@ from tools.definitions.callers import Caller, Scope
 from tools.errors import ToolcribError, Unavailable
 from tools.execution import actions, cache, outputs
 from tools.execution.outputs import Content
-from tools.web.proof import Proof, by_method
+from tools.web.reauthentication import Proof, by_method
 
 PIECE = 256 * 1024
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")

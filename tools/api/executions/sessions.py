@@ -19,8 +19,8 @@ from tools.definitions.results import Status
 from tools.execution import session_actions as actions
 from tools.models import Session
 from tools.shapes import session_shape, step_shape, transition_shape
-from tools.web.pages import OLDEST, CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import OLDEST_FIRST, CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 MOST_STEPS = 50  # of a session's history, shown with it
 _COLUMNS = {
@@ -106,7 +106,7 @@ class HistoryPage(Page):
 
 
 class HistoryPages(CursorPages):
-    orders = OLDEST
+    orders = OLDEST_FIRST
 
 
 class SessionList(CallerView):
@@ -122,7 +122,7 @@ class SessionList(CallerView):
             OpenApiParameter("state", OpenApiTypes.STR, description="Only those in it."),
             AGENT,
             *PERIOD,
-            *paging(newest()),
+            *paging_parameters(newest_first()),
         ],
     )
     def get(self, request: Request) -> Response:
@@ -195,7 +195,7 @@ class SessionHistory(CallerView):
     @extend_schema(
         operation_id="list_session_history",
         responses=HistoryPage,
-        parameters=paging(OLDEST),
+        parameters=paging_parameters(OLDEST_FIRST),
     )
     def get(self, request: Request, session_id: UUID) -> Response:
         """The calls of a session in their order, refused ones too."""

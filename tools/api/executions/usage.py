@@ -14,9 +14,9 @@ from tools.authorization import request_records
 from tools.errors import Malformed
 from tools.shapes import moment, usage_shape
 from tools.usage.usage_reports import DIMENSIONS, UsageQuery, usage
-from tools.web.pages import CursorPages, newest, paging
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 
-_ORDERS = newest("at")
+_ORDERS = newest_first("at")
 
 
 class UsageRow(serializers.Serializer[Any]):
@@ -115,7 +115,7 @@ class RequestRecordList(CallerView):
             OpenApiParameter("state", OpenApiTypes.STR),
             SESSION,
             *PERIOD,
-            *paging(_ORDERS),
+            *paging_parameters(_ORDERS),
         ],
     )
     def get(self, request: Request) -> Response:

@@ -17,10 +17,10 @@ from tools.catalog.mcp import mcp_consents, mcp_tokens
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment
-from tools.web.pages import CursorPages, newest, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
-_ORDERS = {"owner": "owner", "-owner": "-owner", **newest()}
+_ORDERS = {"owner": "owner", "-owner": "-owner", **newest_first()}
 EVERYBODY = "organization"  # in a URL, which cannot have an empty owner
 
 
@@ -74,7 +74,7 @@ class McpAuthorizationList(McpServerView):
 
     @extend_schema(
         operation_id="list_mcp_authorizations",
-        parameters=paging(_ORDERS),
+        parameters=paging_parameters(_ORDERS),
         responses=McpAuthorizations,
     )
     def get(self, request: Request, name: str) -> Response:

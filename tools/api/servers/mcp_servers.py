@@ -19,8 +19,8 @@ from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
 from tools.shapes import mcp_server_shape, moment
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 _MASK = "Values are texts (kept encrypted, shown as •••), or references the operator allows."
 
@@ -159,7 +159,7 @@ class McpServerList(OneMcpServer):
 
     @extend_schema(
         operation_id="list_mcp_servers",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=McpServerPage,
     )
     def get(self, request: Request) -> Response:

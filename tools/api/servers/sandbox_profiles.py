@@ -22,8 +22,8 @@ from tools.catalog.sandbox import credentials, profiles
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential, SandboxProfile
 from tools.shapes import credential_shape, profile_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class PathBody(serializers.Serializer[Any]):
@@ -113,7 +113,7 @@ class ProfileList(ProfileView):
 
     @extend_schema(
         operation_id="list_sandbox_profiles",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ProfilePage,
     )
     def get(self, request: Request) -> Response:
@@ -201,7 +201,7 @@ class CredentialList(CredentialView):
 
     @extend_schema(
         operation_id="list_egress_credentials",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=CredentialPage,
     )
     def get(self, request: Request) -> Response:

@@ -17,10 +17,10 @@ from tools.catalog.services import announcements, services
 from tools.definitions.callers import Scope
 from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
-from tools.runners.service import client
+from tools.runners.service import default_client
 from tools.shapes import service_shape
-from tools.web.pages import CursorPages, by_name, paging
-from tools.web.proof import Proof, by_method
+from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.reauthentication import Proof, by_method
 
 
 class ParameterOfService(serializers.Serializer[Any]):
@@ -105,7 +105,7 @@ class ServiceList(ServiceView):
 
     @extend_schema(
         operation_id="list_tool_services",
-        parameters=paging(by_name()),
+        parameters=paging_parameters(by_name()),
         responses=ServicePage,
     )
     def get(self, request: Request) -> Response:
@@ -166,7 +166,7 @@ class ServiceState(ServiceView):
         self.require("view_toolservice")
         row = self.row(name)
         try:
-            life = client().life(Queue(self.caller.organization, row.request_queue))
+            life = default_client().queue_status(Queue(self.caller.organization, row.request_queue))
         except redis.RedisError:
             raise Unavailable("The broker of tool services does not answer.") from None
         return Response(

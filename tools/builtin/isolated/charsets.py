@@ -59,7 +59,7 @@ _GUESSES = [
     *("cp1252", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp874", "koi8-r"),
     *("gb18030", "big5hkscs", "euc-jp", "cp932", "cp949"),
 ]
-_DECLARED_WITHIN = 2048
+_SEARCHED_BYTES = 2048
 # Bounded gaps: what stands between is short, or it is no declaration.
 _META = re.compile(rb"<meta\b[^>]{0,400}?\bcharset\s{0,9}=\s{0,9}[\"']?([\w.:-]{2,40})", re.I)
 _XML = re.compile(rb"\s{0,99}<\?xml\b[^>]{0,99}?\bencoding\s{0,9}=\s{0,9}[\"']([\w.:-]{2,40})")
@@ -71,26 +71,28 @@ _UNPRINTABLE = {
 }
 
 
-def known(label: str) -> str | None:
-    """The browsers' name of the encoding a page or a server names so, if there is one."""
+def encoding_name(label: str) -> str | None:
+    """The name of an encoding in browsers by one of its labels, if it is known."""
     return _LABELS.get(label.strip().lower())
 
 
 def decode(body: bytes, declared: str | None, *, markup: bool) -> tuple[str, str]:
-    """The text and the name of its encoding: by mark, by what the server says, by what the page
-    says, UTF-8, or by its looks. What cannot be decoded becomes U+FFFD.
+    """The text and the name of its encoding: from its byte order mark, the server's
+    header, the page itself, UTF-8, or a guess. Bytes that cannot be decoded become U+FFFD.
     """
     for mark, name in _MARKS:
         if body.startswith(mark):
             return _text(body[len(mark) :], name), name
-    name = _named(declared) or (_declared_inside(body) if markup else None) or _guessed(body)
+    name = (
+        _declared_name(declared) or (_name_in_page(body) if markup else None) or _guess_name(body)
+    )
     return _text(body, name), name
 
 
 def printable(text: str) -> str:
-    """Without what neither a database nor a parser takes: control characters, lone surrogates."""
+    """Removes control characters and lone surrogates, which no database or parser accepts."""
     text = text.translate(_UNPRINTABLE)
-    return text.encode("utf-8", "replace").decode() if _lone(text) else text
+    return text.encode("utf-8", "replace").decode() if _has_lone_surrogate(text) else text
 
 
 def _labels() -> dict[str, str]:
@@ -109,23 +111,23 @@ def _labels() -> dict[str, str]:
 _LABELS = _labels()
 
 
-def _named(label: str | None) -> str | None:
-    return known(label) if label else None
+def _declared_name(label: str | None) -> str | None:
+    return encoding_name(label) if label else None
 
 
-def _declared_inside(body: bytes) -> str | None:
-    """A page that can be searched so is not UTF-16, whatever it says of itself."""
-    head = body[:_DECLARED_WITHIN]
+def _name_in_page(body: bytes) -> str | None:
+    """The encoding that a page declares. A page that can be searched as ASCII is not UTF-16."""
+    head = body[:_SEARCHED_BYTES]
     found = _XML.match(head) or _META.search(head)
-    name = known(found[1].decode("ascii", "replace")) if found else None
+    name = encoding_name(found[1].decode("ascii", "replace")) if found else None
     return "utf-8" if name in {"utf-16le", "utf-16be"} else name
 
 
-def _guessed(body: bytes) -> str:
+def _guess_name(body: bytes) -> str:
     try:
         body.decode("utf-8")
     except UnicodeDecodeError:
-        return _detected(_sample(body)) or "utf-8"
+        return _detect_name(_sample(body)) or "utf-8"
     return "utf-8"
 
 
@@ -138,16 +140,16 @@ def _sample(body: bytes) -> bytes:
     return piece[:end] if begin + _SAMPLE < len(body) and end > _SAMPLE // 2 else piece
 
 
-def _detected(sample: bytes) -> str | None:
+def _detect_name(sample: bytes) -> str | None:
     found = charset_normalizer.from_bytes(sample, cp_isolation=_GUESSES).best()
-    return known(found.encoding.replace("_", "-")) if found else None
+    return encoding_name(found.encoding.replace("_", "-")) if found else None
 
 
 def _text(body: bytes, name: str) -> str:
     return printable(body.decode(CODECS[name], "replace"))
 
 
-def _lone(text: str) -> bool:
+def _has_lone_surrogate(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""One request of an http tool, and what of its answer counts. Runs inside the sandbox.
+"""Performs one request of a tool of type http, and reads its response. Runs inside the sandbox.
 
-What to ask for was decided outside, and is all the egress broker lets through. What comes back is
-read here, behind the wall: whoever answers may be hostile.
+The request was built outside the sandbox, and the egress broker allows no other. The response is
+read inside the sandbox because the server may be hostile.
 """
 
 import base64
@@ -40,12 +40,12 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
         redirects=parameters["redirects"],
     )
     if not 200 <= answer.status < 300:
-        return _told(answer)
+        return _error_answer(answer)
     output = _output(answer, parameters["select"])
     return {"status": answer.status, "output": output}
 
 
-def _told(answer: sandbox_http.Response) -> dict[str, Any]:
+def _error_answer(answer: sandbox_http.Response) -> dict[str, Any]:
     retry_after = charsets.printable(answer.headers.get("retry-after", ""))[:_LONGEST_HEADER]
     return {"status": answer.status, "retry_after": retry_after, "excerpt": _excerpt(answer)}
 
@@ -68,7 +68,7 @@ def _output(answer: sandbox_http.Response, select: Any) -> Any:
     if more or (answer.body and not is_json(answer)):
         kind = kind_of(answer) or "of no stated type"
         raise ToolError("RESPONSE_NOT_JSON", f"select needs JSON, and the answer is {kind}.")
-    return selected(value, select)
+    return select_values(value, select)
 
 
 def _value(answer: sandbox_http.Response) -> tuple[Any, dict[str, str]]:
@@ -93,26 +93,26 @@ def _parsed(answer: sandbox_http.Response) -> Any:
 
 def _utf8(answer: sandbox_http.Response) -> bytes:
     """JSON is UTF-8, whatever a header says (RFC 8259); what is none is what the server names."""
-    body, named = answer.body, charsets.known(_charset(answer) or "")
+    body, named = answer.body, charsets.encoding_name(_charset(answer) or "")
     wide = body.startswith(_WIDE) or (named or "").startswith("utf-16")
     if not wide and (named is None or _is_utf8(body)):
         return body.removeprefix(codecs.BOM_UTF8)
     return charsets.decode(body, named, markup=False)[0].encode()
 
 
-def selected(value: Any, select: Any) -> Any:
+def select_values(value: Any, select: Any) -> Any:
     """Of several pointers, those that lead nowhere are null. Raises ToolError for a single one."""
     if isinstance(select, dict):
-        return {name: _at(value, pointer, None) for name, pointer in select.items()}
+        return {name: _value_at(value, pointer, None) for name, pointer in select.items()}
     if isinstance(select, list):
-        return [_at(value, pointer, None) for pointer in select]
-    found = _at(value, select, ToolError)
+        return [_value_at(value, pointer, None) for pointer in select]
+    found = _value_at(value, select, ToolError)
     if found is ToolError:
         raise ToolError("SELECT_MISSING", f"The answer has nothing at {select[:200]}.")
     return found
 
 
-def _at(value: Any, pointer: str, otherwise: Any) -> Any:
+def _value_at(value: Any, pointer: str, otherwise: Any) -> Any:
     """RFC 6901."""
     for raw in pointer.split("/")[1:]:
         step = raw.replace("~1", "/").replace("~0", "~")
@@ -143,7 +143,7 @@ def is_json(answer: sandbox_http.Response) -> bool:
 def _is_text(answer: sandbox_http.Response) -> bool:
     """By its type or a charset; where the server names an unknown one, by its bytes."""
     named = _charset(answer)
-    if named and charsets.known(named) is None and not answer.body.startswith(_WIDE):
+    if named and charsets.encoding_name(named) is None and not answer.body.startswith(_WIDE):
         return _is_utf8(answer.body)
     if named or _TEXT.fullmatch(kind_of(answer)):
         return True

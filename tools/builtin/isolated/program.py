@@ -23,7 +23,7 @@ from toolcrib import ToolError
 MOST_PRINTED = 100_000  # characters
 MOST_TOGETHER = 50
 _FILE = "<tool>"
-MOST_DEPTH = 48  # of parameters and the result: whoever passes them on puts them into others
+MOST_DEPTH = 48  # of parameters and the result, which are nested into other documents later
 MOST_DIGITS = 300  # of an integer
 _CUT = "\n… the rest of what was printed is left out"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -57,25 +57,25 @@ class _Printed(io.TextIOBase):
 class _Calls:
     """The program's calls, in the order in which it makes them."""
 
-    def __init__(self, answers: list[dict[str, Any]], told: Callable[[int], None]) -> None:
-        """`told` hears how many calls have had their answer, whenever there are more."""
-        self._answers, self._told = answers, told
+    def __init__(self, answers: list[dict[str, Any]], report: Callable[[int], None]) -> None:
+        """`report` is called with the number of calls that have an answer when it grows."""
+        self._answers, self._report = answers, report
         self._next = 0
         self.wanted: list[dict[str, Any]] = []
         self.astray = ""
 
     @property
-    def made(self) -> int:
+    def count(self) -> int:
         return self._next
 
-    def one(self, name: str, parameters: dict[str, Any]) -> Any:
+    def call_one(self, name: str, parameters: dict[str, Any]) -> Any:
         return self.many([(name, parameters)])[0]
 
     def many(self, calls: list[tuple[str, dict[str, Any]]], *, errors: str = "raise") -> list[Any]:
         """What each gave back, in order. With `errors="return"` a failed one is its ToolError."""
         if not 0 < len(calls) <= MOST_TOGETHER:
             raise ValueError(f"1 to {MOST_TOGETHER} calls can be made together")
-        asked = [_asked(name, parameters) for name, parameters in calls]
+        asked = [_read_call(name, parameters) for name, parameters in calls]
         if self.wanted or self.astray:  # it went on though it was to wait
             raise _AnswersNeeded
         known = self._answers[self._next : self._next + len(asked)]
@@ -87,8 +87,8 @@ class _Calls:
             self.wanted = asked[len(known) :]
             raise _AnswersNeeded
         self._next += len(asked)
-        self._told(self._next)
-        return [_given(answer, errors) for answer in known]
+        self._report(self._next)
+        return [_answer_value(answer, errors) for answer in known]
 
 
 class _Tools(dict[str, Callable[..., Any]]):
@@ -100,7 +100,7 @@ class _Tools(dict[str, Callable[..., Any]]):
 
     def __missing__(self, name: str) -> Callable[..., Any]:
         def tool(**parameters: Any) -> Any:
-            return self._calls.one(name, parameters)
+            return self._calls.call_one(name, parameters)
 
         tool.__name__ = tool.__qualname__ = name if isinstance(name, str) else "tool"
         return tool
@@ -131,7 +131,7 @@ def main(parameters: dict[str, Any]) -> dict[str, Any]:
         failure = _failure(error)
     finally:
         sys.stdout = sys.__stdout__
-    said = {"printed": printed.text, "made": calls.made}
+    said = {"printed": printed.text, "made": calls.count}
     if calls.astray:
         return said | {"state": "astray", "message": calls.astray}
     if calls.wanted:
@@ -165,7 +165,7 @@ def _names(
         "__name__": "__main__",
         "inputs": inputs,
         "tools": tools,
-        "call": calls.one,
+        "call": calls.call_one,
         "call_many": calls.many,
         "ToolError": ToolError,
         "print": say,
@@ -180,7 +180,7 @@ def _make_repeatable(seed: str, now: float) -> None:
     time.sleep = lambda _seconds: None
 
 
-def _asked(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _read_call(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(name, str):
         raise TypeError("a tool is called by its name")
     if not isinstance(parameters, dict):
@@ -196,7 +196,7 @@ def _asked(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """What a reader of it as JSON has. Raises where whoever takes it from here would refuse it."""
+    """The value as JSON has it. Raises where the worker would refuse it."""
     given = json.loads(_encode(value))
     pending = [(given, 0)]
     while pending:
@@ -220,7 +220,7 @@ def _readable(text: str) -> str:
     )
 
 
-def _given(answer: dict[str, Any], errors: str) -> Any:
+def _answer_value(answer: dict[str, Any], errors: str) -> Any:
     if answer["ok"]:
         return answer["output"]
     error = ToolError(answer["code"], answer["message"])

@@ -56,8 +56,8 @@ class Readable:
 def read(page: str, url: str, *, markdown: bool) -> Readable:
     """The title of a page and its main content; all visible text where none is found."""
     markup = _parseable(page)
-    sight = _seen(markup)
-    content = _extracted(markup, url, sight.base, markdown) if sight.plain else None
+    sight = _parse_sight(markup)
+    content = _extract_guarded(markup, url, sight.base, markdown) if sight.plain else None
     return Readable(sight.title, content or sight.text, bool(content))
 
 
@@ -140,7 +140,7 @@ def _parseable(page: str) -> bytes:
     return (_CLOSED_AT_ONCE.sub(r"\1>", head, count=1) + rest).encode("utf-8", "replace")
 
 
-def _seen(markup: bytes) -> Sight:
+def _parse_sight(markup: bytes) -> Sight:
     sight = Sight()
     parser = etree.HTMLParser(target=sight, huge_tree=True, **_SETTINGS)
     try:
@@ -167,9 +167,9 @@ _UNREADABLE = (
 )
 
 
-def _extracted(markup: bytes, url: str, base: str, markdown: bool) -> str | None:
+def _extract_guarded(markup: bytes, url: str, base: str, markdown: bool) -> str | None:
     try:
-        with _within(MOST_CPU_S), _sparing(_SPARE_BYTES):
+        with _cpu_limit(MOST_CPU_S), _reserve_memory(_SPARE_BYTES):
             return _extract(markup, _joined(url, base) or url, markdown)
     except _UNREADABLE:
         return None
@@ -216,13 +216,13 @@ def _joined(base: str, address: str) -> str:
 
 
 @contextmanager
-def _within(cpu_s: float) -> Iterator[None]:
+def _cpu_limit(cpu_s: float) -> Iterator[None]:
     """Raises OutOfTime when this process has computed for so long."""
 
-    def ring(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise OutOfTime
 
-    before = signal.signal(signal.SIGPROF, ring)
+    before = signal.signal(signal.SIGPROF, raise_timeout)
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
     try:
         yield
@@ -232,7 +232,7 @@ def _within(cpu_s: float) -> Iterator[None]:
 
 
 @contextmanager
-def _sparing(spare: int) -> Iterator[None]:
+def _reserve_memory(spare: int) -> Iterator[None]:
     """So many bytes less, while it lasts: what runs out of memory can still be answered."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft > spare:  # also false where there is no limit

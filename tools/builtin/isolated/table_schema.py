@@ -1,4 +1,5 @@
-"""What a table schema may say. Read on both sides of the wall: it imports nothing."""
+"""The JSON Schema of table schemas. It is read inside and outside the sandbox, so it imports
+nothing."""
 
 from typing import Any
 

@@ -46,20 +46,20 @@ class TableField:
             name: rules[name] for name in ("pattern", "minLength", "maxLength") if name in rules
         }
         self._words = jsonschema_rs.validator_for(
-            _whole(words), pattern_options=jsonschema_rs.RegexOptions()
+            _match_whole_cell(words), pattern_options=jsonschema_rs.RegexOptions()
         )
 
     def problem(self, cell: str) -> str | None:
         try:
             value = self._read(cell)
         except ValueError:
-            return f"{_shown(cell)} is no {self._kind}"
+            return f"{_quote_cell(cell)} is no {self._kind}"
         if self._choices and value not in self._choices:
-            return f"{_shown(cell)} is none of {', '.join(self._choices.values())[:200]}"
+            return f"{_quote_cell(cell)} is none of {', '.join(self._choices.values())[:200]}"
         if self._least is not None and value < self._least:
-            return f"{_shown(cell)} is less than {self._least}"
+            return f"{_quote_cell(cell)} is less than {self._least}"
         if self._most is not None and value > self._most:
-            return f"{_shown(cell)} is more than {self._most}"
+            return f"{_quote_cell(cell)} is more than {self._most}"
         for error in self._words.iter_errors(cell):
             return str(error.message)[:500]
         return None
@@ -106,7 +106,7 @@ class Table:
         try:
             self._columns = {name: TableField(given) for name, given in self._given.items()}
         except ValueError as error:
-            raise ToolError("SCHEMA_INVALID", said(error)) from None
+            raise ToolError("SCHEMA_INVALID", schema_flaw(error)) from None
 
     def flaws(self, text: str) -> Iterator[Flaw]:
         """Of every row, in their order; `line` is where the row begins."""
@@ -155,7 +155,7 @@ class Table:
             return "a value is required" if column.required else None
         if column.seen is not None:
             if cell in column.seen:
-                return f"{_shown(cell)} was there before and is to be unique"
+                return f"{_quote_cell(cell)} was there before and is to be unique"
             column.seen.add(cell)
         return column.problem(cell)
 
@@ -169,7 +169,7 @@ class Table:
         return None
 
 
-def said(error: ValueError) -> str:
+def schema_flaw(error: ValueError) -> str:
     """What is wrong with a schema; of a pattern what is not supported in it."""
     pattern = getattr(error, "instance", None)
     reason = patterns.unsupported_feature(pattern) if isinstance(pattern, str) else None
@@ -180,7 +180,7 @@ def _flaw(path: str, line: int, column: int | None, message: str) -> Flaw:
     return {"path": path, "line": line, "column": column, "message": message}
 
 
-def _shown(cell: str) -> str:
+def _quote_cell(cell: str) -> str:
     return repr(cell if len(cell) <= 80 else f"{cell[:80]}…")
 
 
@@ -189,7 +189,7 @@ def _text(given: Any) -> str:
     return given if isinstance(given, str) else json.dumps(given)
 
 
-def _whole(words: dict[str, Any]) -> dict[str, Any]:
+def _match_whole_cell(words: dict[str, Any]) -> dict[str, Any]:
     """Table schemas mean the whole cell by a pattern, JSON Schema any part of it."""
     if "pattern" in words:
         words["pattern"] = f"^(?:{words['pattern']})$"

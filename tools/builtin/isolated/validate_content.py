@@ -14,7 +14,6 @@ import jsonschema_rs
 import plain_yaml
 import positions
 import tables
-import toml_places
 import xml_documents
 from toolcrib import ToolError
 
@@ -108,7 +107,7 @@ def _validator(schema: Any) -> Any:
             pattern_options=jsonschema_rs.RegexOptions(),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        raise ToolError("SCHEMA_INVALID", tables.said(error)) from None
+        raise ToolError("SCHEMA_INVALID", tables.schema_flaw(error)) from None
 
 
 def _document(content: str, form: str) -> Any:
@@ -138,7 +137,7 @@ def _json(content: str) -> Any:
         return _plain_json(content)
     except Ambiguous as problem:
         raise UnreadableContent(
-            str(problem), *(positions.of_ambiguity(content) or (None, None))
+            str(problem), *(positions.ambiguity_position(content) or (None, None))
         ) from None
 
 
@@ -205,9 +204,9 @@ def _place(path: str, line: int | None, column: int | None) -> Flaw:
 _PLACE = re.compile(r"\(at line (\d{1,9}), column (\d{1,9})\)$")
 _READERS: dict[str, Callable[[str], Any]] = {"json": _json, "yaml": _yaml, "toml": _toml}
 _FINDERS = {
-    "json": positions.in_json,
-    "yaml": positions.in_yaml,
-    "toml": toml_places.in_toml,
+    "json": positions.json_position,
+    "yaml": positions.yaml_position,
+    "toml": positions.toml_position,
 }
 _CHECKS = {
     "json": _check_tree,

@@ -39,7 +39,7 @@ _SIGNATURES = (b"%PDF-", b"PK\3\4", b"\x1f\x8b", b"\x89PNG", b"GIF8", b"\xff\xd8
 
 def main(parameters: dict[str, Any]) -> dict[str, object]:
     """The answer whatever its status, as text, Markdown or as it came. Raises ToolError."""
-    answer, redirects = _fetched(parameters["url"], parameters["max_bytes"])
+    answer, redirects = _follow_redirects(parameters["url"], parameters["max_bytes"])
     content, cut = _fitting(_content(answer, parameters["format"]))
     return {
         "url": answer.url,
@@ -52,11 +52,11 @@ def main(parameters: dict[str, Any]) -> dict[str, object]:
     }
 
 
-def _fetched(url: str, max_bytes: int) -> tuple[sandbox_http.Response, int]:
+def _follow_redirects(url: str, max_bytes: int) -> tuple[sandbox_http.Response, int]:
     """The answer of the last address, and how many redirects led there."""
     deadline = time.monotonic() + MOST_S
     for redirects in range(MOST_REDIRECTS + 1):
-        answer = _asked(url, redirects, deadline, max_bytes)
+        answer = _send_request(url, redirects, deadline, max_bytes)
         location = answer.headers.get("location")
         if answer.status not in REDIRECTS or not location:
             return answer, redirects
@@ -66,7 +66,9 @@ def _fetched(url: str, max_bytes: int) -> tuple[sandbox_http.Response, int]:
     )
 
 
-def _asked(url: str, redirects: int, deadline: float, max_bytes: int) -> sandbox_http.Response:
+def _send_request(
+    url: str, redirects: int, deadline: float, max_bytes: int
+) -> sandbox_http.Response:
     left_s = max(0.001, deadline - time.monotonic())
     try:
         return sandbox_http.get(url, headers=HEADERS, timeout_s=left_s, max_bytes=max_bytes)

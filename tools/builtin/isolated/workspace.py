@@ -1,7 +1,7 @@
 """Opening files of the workspace and nothing else. Inside the sandbox: standard library only.
 
-Every step of a path is opened by itself, below the step before, and no step may be a link: what is
-opened is what the path says, also while somebody else moves things about.
+Every step of a path is opened on its own, relative to the step before, and no step may be a link:
+the opened file is the one of the path, even while other processes move files.
 """
 
 import errno
@@ -128,7 +128,7 @@ def usage(most_names: int) -> tuple[int, int]:
 
 
 def refusal(error: OSError, path: str) -> ToolError:
-    """What the caller is told: by kind, never the system's own words."""
+    """The error for the caller, by its kind: never the words of the operating system."""
     code, sentence = _REFUSALS.get(error.errno or 0, ("FILE_ERROR", "{path} cannot be used."))
     return ToolError(code, sentence.format(path=path))
 

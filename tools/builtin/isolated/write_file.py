@@ -19,8 +19,8 @@ _PART_BYTES = 1024 * 1024
 def main(parameters: dict[str, Any]) -> dict[str, object]:
     """Write, append or create; a file is at every moment the old one or the new one.
 
-    `quota` is the workspace's, {files, bytes}; no caller sets it. Outside, whoever runs this holds
-    the workspace's lock, so that nobody writes between what is checked here and what is done.
+    `quota` is the workspace's, {files, bytes}; no caller sets it. The worker outside the sandbox
+    holds the workspace's lock, so that no other call writes between the checks and the write.
     """
     path, mode = parameters["path"], parameters["mode"]
     raw = _bytes(parameters["content"], parameters["encoding"])
@@ -46,7 +46,7 @@ def _check_quota(
 ) -> None:
     """Raises ToolError when the workspace would hold more than it may afterwards.
 
-    Nothing has been made yet: folders of a write that is refused would count for nobody.
+    No folder has been created yet: a refused write leaves none.
     """
     files, size = workspace.usage(quota["files"])
     if missing and files + missing > quota["files"]:
@@ -133,7 +133,7 @@ def _create(directory: int, name: str, raw: bytes, path: str) -> int:
 
 @contextmanager
 def _draft(directory: int, path: str) -> Iterator[tuple[str, BinaryIO]]:
-    """A new file beside the one that is meant, and its name: whoever reads sees no half of it.
+    """A new file beside the target, and its name: readers never see an incomplete file.
 
     Raises ToolError; whatever happened, nothing is left under that name.
     """
@@ -158,7 +158,7 @@ def _written(file: BinaryIO, raw: bytes) -> int:
 
 
 def _refuse_other_kinds(directory: int, name: str, path: str) -> None:
-    """A link or a pipe of that name is not replaced: somebody put it there for a reason."""
+    """A link or a pipe of that name is not replaced: it was created on purpose."""
     try:
         os.close(workspace.open_regular(name, directory, os.O_RDONLY, path))
     except ToolError as refusal:

@@ -22,7 +22,7 @@ from sandbox.egress.trust import client_context
 from sandbox.servers import ServerSpec
 from sandbox.serving import start_server
 from sandbox.spec import Mount, Network
-from tools.builtin.workspaces import workspace_of
+from tools.builtin.workspaces import workspace_path
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
 from tools.httpclient.outbound import EventLoopThread, OperatorNetworkGate
@@ -116,7 +116,7 @@ def _spec(entry: StdioServer, server: CatalogServer, environment: dict[str, str]
 def _workspace(entry: StdioServer, organization: str) -> list[Mount]:
     if entry.workspace == "none":
         return []
-    place, writable = str(workspace_of(organization)), entry.workspace == "write"
+    place, writable = str(workspace_path(organization)), entry.workspace == "write"
     return [Mount(place, WORKSPACE, writable, make=True)]
 
 

@@ -9,8 +9,8 @@ from audit.actions import Actor, record
 from audit.changes import difference
 from audit.events import Event, Outcome
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
+from tools.builtin.content_definitions import SCHEMAS
 from tools.builtin.manifest import ISOLATED
-from tools.builtin.named_schemas import SCHEMAS
 from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox.profiles import sandbox_client
 from tools.catalog.uniqueness import unique

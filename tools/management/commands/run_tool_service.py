@@ -12,7 +12,7 @@ from django.core.management.base import CommandParser
 from config.external_servers import find_broker
 from toolcrib_service.__main__ import add_options, load
 from toolcrib_service.service import DynamicToolService
-from toolcrib_service.service_process import keep, run
+from toolcrib_service.service_process import keep_processes, run
 from tools.errors import Malformed, Unavailable
 from tools.management.agents import find_organization
 from tools.management.command import ToolcribCommand
@@ -30,7 +30,9 @@ class Command(ToolcribCommand):
 
     def perform(self, options: dict[str, Any]) -> int:
         if options["processes"] > 1:
-            return keep([sys.executable, *sys.argv, "--processes=1"], options["processes"])
+            return keep_processes(
+                [sys.executable, *sys.argv, "--processes=1"], options["processes"]
+            )
         sys.path.insert(0, os.getcwd())
         service = _service(options)
         broker = find_broker(settings.TOOL_SERVICE_BROKERS, options["organization"], service.id)

@@ -29,7 +29,7 @@ from tools.accounts.login.login import PeopleBackend
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
 from tools.ui.access import PageRequest, address_of, page
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, SECOND = "accounts/login.html", "accounts/second_factor.html"
 WRONG = "That name and password do not belong together. Check both and try again."

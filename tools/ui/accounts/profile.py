@@ -32,7 +32,7 @@ from tools.models import PersonSession, SingleSignOn
 from tools.ui.access import PageRequest, page
 from tools.ui.accounts import login, second_factors
 from tools.ui.inputs import FormInput, Widget
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"
 MOST_SHOWN = 100

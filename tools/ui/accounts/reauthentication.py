@@ -34,7 +34,7 @@ from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import login
 from tools.ui.accounts.login import safe_next
-from tools.web.proof import SAFE, Proof, asks, proof
+from tools.web.reauthentication import SAFE_METHODS, Proof, needs_proof, proof
 
 PAGE, DONE = "accounts/reauthentication.html", "accounts/reauthentication_done.html"
 ANSWERS = ("again.password", "again.code", "again.key")
@@ -216,8 +216,8 @@ def _needs_proof(
     request: HttpRequest, place: ResolverMatch, view: Callable[..., Any], place_of: dict[str, Any]
 ) -> bool:
     if ADMINISTRATION in place.namespaces:
-        return request.method not in SAFE
-    return asks(view, request, place_of)
+        return request.method not in SAFE_METHODS
+    return needs_proof(view, request, place_of)
 
 
 def _by_token(request: HttpRequest) -> bool:

@@ -24,7 +24,7 @@ from tools.accounts.login import (
 from tools.errors import Conflict, Malformed, ToolcribError
 from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, page
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE, APP, KEY, CODES = (
     f"accounts/{name}.html" for name in ("factors", "factor_app", "factor_key", "factor_codes")

@@ -20,7 +20,7 @@ from tools.models import User
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import reauthentication
 from tools.ui.accounts.login import admit, safe_next
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LOGIN, GO = "accounts/login.html", "accounts/single_sign_on.html"
 HOW = "single sign-on"

@@ -34,16 +34,16 @@ from tools.execution.reading import readable
 from tools.limits import allowances
 from tools.limits.allowances import AllowanceStatus
 from tools.models import Agent, Session, Token
-from tools.models.agent import Kind
+from tools.models.agent import AllowanceKind
 from tools.models.permission import GrantRow, Sought
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import milliseconds
-from tools.ui.executions.executions import BULKY
+from tools.ui.executions.executions import LARGE_FIELDS
 from tools.ui.inputs import FormInput, plain, words
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent.html"
 MOST_GRANTS = 60
@@ -264,7 +264,7 @@ def _bound(one: AllowanceStatus) -> AgentLimitUse:
     left = max(one.amount - one.used - one.held, type(one.amount)(0))
     held = f", {money(one.held)} held by open calls" if one.held else ""
     says = f"{money(one.used)} of {money(one.amount)} used{held}; {money(left)} left"
-    what = "Calls" if one.kind == Kind.CALLS else "Cost"
+    what = "Calls" if one.kind == AllowanceKind.CALLS else "Cost"
     whose = f" of {one.tool_name}" if one.tool_name else " of all tools"
     return AgentLimitUse(
         f"{what}{whose} a {one.period}", one, gauge(one.used, one.amount, says, one.held), says
@@ -299,7 +299,7 @@ def _calls(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_execution"):
         return {"calls": None}
     mine = readable(request.caller).filter(user=agent.service_account_id)
-    rows = list(mine.defer(*BULKY).order_by("-created_at")[:LOOKED_AT])
+    rows = list(mine.defer(*LARGE_FIELDS).order_by("-created_at")[:LOOKED_AT])
     for row in rows:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
     refused = [row for row in rows if row.status in REFUSED]

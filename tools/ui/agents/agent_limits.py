@@ -17,12 +17,12 @@ from tools.errors import Malformed, ToolcribError
 from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent
-from tools.models.agent import Kind, Period
+from tools.models.agent import AllowanceKind, AllowancePeriod
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent
 from tools.ui.inputs import choices, plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_limits.html"
 SPARE = 3  # empty rows for new ones
@@ -34,8 +34,8 @@ class BoundRow:
 
     at: int
     tool: str = ""
-    kind: str = Kind.COST
-    period: str = Period.DAY
+    kind: str = AllowanceKind.COST
+    period: str = AllowancePeriod.DAY
     amount: str = ""
     errors: list[str] = field(default_factory=list)
 
@@ -99,11 +99,11 @@ def _quota(row: BoundRow) -> dict[str, Any] | None:
     """The row in the API's format; None for an empty row. Errors are set at the row."""
     if not row.amount:
         return None
-    if row.kind not in Kind.values or row.period not in Period.values:
+    if row.kind not in AllowanceKind.values or row.period not in AllowancePeriod.values:
         row.errors.append("Choose what is counted, and for how long.")
     if not AMOUNT.fullmatch(row.amount):
         row.errors.append("An amount such as 2.50 is needed, of at most six places.")
-    elif row.kind == Kind.CALLS and Decimal(row.amount) % 1:
+    elif row.kind == AllowanceKind.CALLS and Decimal(row.amount) % 1:
         row.errors.append("Calls are whole.")
     if row.errors:
         return None
@@ -112,7 +112,7 @@ def _quota(row: BoundRow) -> dict[str, Any] | None:
 
 
 def _for_all_cost(quota: Mapping[str, Any]) -> bool:
-    return quota["tool"] is None and quota["kind"] == Kind.COST
+    return quota["tool"] is None and quota["kind"] == AllowanceKind.COST
 
 
 def _bounds(
@@ -121,7 +121,8 @@ def _bounds(
     flawed = any(row.errors for row in rows)
     flaws = [] if error is None or flawed else [{"field": "", "message": error.message}]
     context = {
-        "agent": agent, "rows": rows, "kinds": choices(Kind.values), "periods": Period.choices,
+        "agent": agent, "rows": rows, "kinds": choices(AllowanceKind.values),
+        "periods": AllowancePeriod.choices,
         "flaws": flaws, "refused": error is not None,
         "time_zone": agent.organization.time_zone,
     }  # fmt: skip

@@ -38,8 +38,12 @@ from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent_requests import WORDS, on_one_line, ready
 from tools.ui.inputs import FormInput, Widget, choices, words
-from tools.ui.playground.playground import PlaygroundContext, agents_of, standing_of
-from tools.web.proof import Proof, proof
+from tools.ui.playground.playground import (
+    PlaygroundContext,
+    impersonable_agents,
+    playground_context,
+)
+from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_request_form.html"
 CONTINUES, REPLAYS = "continues", "replays"
@@ -175,7 +179,7 @@ class Asking:
 @page
 def ask(request: PageRequest) -> HttpResponseBase:
     data = request.POST if request.method == "POST" else request.GET
-    asking = asking_of(standing_of(request, data.get("as", "")), data)
+    asking = asking_of(playground_context(request, data.get("as", "")), data)
     if request.method != "POST":
         return _form(request, asking)
     usual = asking.groups
@@ -262,7 +266,7 @@ def _form(request: PageRequest, asking: Asking, *, sent: bool = False) -> HttpRe
         "item": asking.inputs,
         "sent": sent,
         "agent": asking.standing.agent,
-        "agents": agents_of(request),
+        "agents": impersonable_agents(request),
         "ready": ready(),
         "preview": _preview(asking),
         "refused_as": refusal.details.get("execution_id") if refusal else None,

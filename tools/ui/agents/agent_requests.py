@@ -37,9 +37,15 @@ from tools.ui.access import PageRequest, page, page_or_results
 from tools.ui.agents.agent_steps import Reading, ShownStep, reading_of, shown_plan, shown_steps
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import DiffLine, VisiblePiece, maker_of, milliseconds, pieces, text_difference
-from tools.ui.executions.executions import BULKY, FAILED, fingerprint, of_agent, older_than
-from tools.ui.playground.snippets import curl
-from tools.web.proof import Proof, proof
+from tools.ui.executions.executions import (
+    FAILED,
+    LARGE_FIELDS,
+    agent_filter,
+    filter_older,
+    list_fingerprint,
+)
+from tools.ui.playground.snippets import curl_snippet
+from tools.web.reauthentication import Proof, proof
 
 LIST = "agents/agent_requests.html"
 PAGE_SIZE = 25
@@ -62,7 +68,7 @@ TO_DO = {
     "NO_MODEL": "Whoever runs this installation sets LLM_BASE_URL and LLM_MODEL.",
     "quota_exceeded": "Wait until the budget begins anew, or ask for a larger one.",
 }
-_UNREAD = tuple(name for name in BULKY if name != "parameters")
+_UNREAD = tuple(name for name in LARGE_FIELDS if name != "parameters")
 _ASKED = Q(place__startswith=THINK) & ~Q(place__contains="#")  # a retry is the same step
 _GIVEN = (
     "question", "pattern", "model", "max_iterations", "max_tokens", "max_cost", "confidence",
@@ -111,7 +117,7 @@ def request_list(request: PageRequest) -> HttpResponse:
     search = _search(request.GET)
     rows, older = _page_of(request, _found(request, search))
     newest = not request.GET.get("before")
-    seen = fingerprint(rows)
+    seen = list_fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
         return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
     context = {
@@ -183,7 +189,7 @@ def _search(query: QueryDict) -> dict[str, str]:
 def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     rows = agent_requests.lately(request.caller)
     if search["agent"]:
-        rows = rows.filter(**of_agent(request, search["agent"]))
+        rows = rows.filter(**agent_filter(request, search["agent"]))
     if search["status"]:
         rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
     if search["pattern"] == PLAN:
@@ -195,7 +201,7 @@ def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
 
 def _page_of(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
     if before := request.GET.get("before"):
-        found = older_than(request, found, _identifier(before))
+        found = filter_older(request, found, _identifier(before))
     rows = list(found[: PAGE_SIZE + 1])
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
@@ -375,7 +381,7 @@ def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
         body |= {"group": run.requested_groups, "state": run.state}
     else:
         body["session"] = str(run.session_id)
-    return curl(request.build_absolute_uri(reverse("api-agent-requests")), body)
+    return curl_snippet(request.build_absolute_uri(reverse("api-agent-requests")), body)
 
 
 def _seen(report: AgentRunReport) -> str:

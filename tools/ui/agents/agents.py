@@ -29,7 +29,7 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
 from tools.ui.inputs import FormInput, Widget, plain, words
 from tools.usage.figures import PAID
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST = "agents/agents.html"
 PAGE_SIZE = 25

@@ -27,9 +27,9 @@ from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
+from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.display import VisiblePiece, maker_of, mixed_words, pieces, pretty
-from tools.ui.playground.would_do import would_do
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
 PAGE_SIZE = 25
@@ -56,7 +56,7 @@ class Card:
     obstacle: Forbidden | None
     issued: bool
     minutes_left: float
-    would_do: list[str]
+    preview: list[str]
 
     @property
     def long(self) -> bool:
@@ -166,7 +166,7 @@ def _card(request: PageRequest, confirmation: Confirmation) -> Card:
         obstacle=_obstacle(request, confirmation),
         issued=decisions.issued_its_token(request.caller, execution),
         minutes_left=left.total_seconds() / 60,
-        would_do=would_do(execution.tool_version),
+        preview=preview_sentences(execution.tool_version),
     )
 
 

@@ -36,7 +36,7 @@ from tools.errors import Malformed, ToolcribError
 from tools.models import Decision, OnDrift, Tool, UpstreamChange
 from tools.ui.access import PageRequest, page, page_or_results
 from tools.ui.display import pretty
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "approvals/upstream_changes.html", "approvals/upstream_change.html"
 PAGE_SIZE = 25

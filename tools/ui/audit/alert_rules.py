@@ -22,7 +22,7 @@ from audit.events import Event, Outcome, Severity
 from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 from tools.ui.audit.audit_records import PERMISSION, actor_of
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 KINDS_IN_WORDS = {
     "by_actor": "Counts the records of each who acts",

@@ -16,7 +16,7 @@ from audit.alerts import alerts, channels, deliveries, fixed_rules, senders
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from tools.ui.audit.audit_records import actor_of
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 VIEW = "audit.view_auditrecord"
 CHANGE = "audit.change_alert"

@@ -28,7 +28,7 @@ from tools.ui.audit.audit_records import (
     event_outcomes,
     plain,
 )
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "audit/exports.html"
 MOST_LISTED = 50

@@ -33,7 +33,7 @@ from tools.licensing.coverage import lowest_tiers
 from tools.models import Tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/bulk_change.html"
 _NAMED = 5

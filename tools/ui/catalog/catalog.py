@@ -33,7 +33,7 @@ from tools.licensing.coverage import LowestTiers, lowest_tiers
 from tools.models import ToolStatus
 from tools.ui.access import PageRequest, current_snapshot, page, page_or_results, snapshot_of
 from tools.ui.display import pretty
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 MOST_SHOWN = 8  # values of a facet before "more"
 LABELS = {

@@ -51,7 +51,7 @@ from tools.ui.catalog.import_form import (
     asked,
 )
 from tools.ui.display import definition_text
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 DIALECTS = {
     ImportSource.ITEMS: "TrustGraph items by key",

@@ -38,14 +38,13 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.tool_versions import flaw_of, shown_upstream, shown_versions
 from tools.ui.chains.chains import can_be_rehearsed, drawn, rehearsed
 from tools.ui.display import difference, pretty
-from tools.ui.executions.executions import shown_execution
-from tools.ui.home.usage import charts_of
-from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
-from tools.ui.playground.calling import usual_state
-from tools.ui.workflow.explain import LABELS
-from tools.ui.workflow.workflow import shown_finding
+from tools.ui.executions.executions import execution_context
+from tools.ui.home.usage import usage_charts
+from tools.ui.playground.call_form import PlaygroundAttempt, default_state, new_attempt
+from tools.ui.workflow.explanations import GATE_LABELS
+from tools.ui.workflow.workflow import finding_row
 from tools.usage.usage_reports import Usage, UsageQuery, UsageTotals, durations, usage
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/tool.html"
 WAIT_S = 20.0
@@ -78,7 +77,7 @@ class Day:
 @page
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    return _page(request, tool, attempt_of(tool, request.caller, snapshot_of(request)))
+    return _page(request, tool, new_attempt(tool, request.caller, snapshot_of(request)))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -89,7 +88,7 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return redirect("tool", name=name)
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    attempt = attempt_of(tool, request.caller, snapshot_of(request))
+    attempt = new_attempt(tool, request.caller, snapshot_of(request))
     attempt.fill(request.POST)
     parameters = attempt.form.parameters()
     if not attempt.form.flawed and _rehearses(tool, request.POST):
@@ -143,7 +142,7 @@ def who_page(request: PageRequest, name: str) -> HttpResponse:
         "shown": shown,
         "agents": agents,
         "yes": sum(not row.gate for row in agents),
-        "state": usual_state(tool),
+        "state": default_state(tool),
         "links": _links(tool, q, shown),
     }
     return render(request, "catalog/tool_access.html", context)
@@ -168,7 +167,7 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
         "cost": money(total.cost),
         "p95": took.get(None),
         "most_calls": max((figures.calls for _, figures in found.rows), default=0),
-        **charts_of(found),
+        **usage_charts(found),
         "everyone": may(request.caller, "view_execution"),
         "time_zone": snapshot.time_zone.key,
         "since": since,
@@ -225,7 +224,7 @@ def _findings(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
     """The linter's findings, for users who may view every tool, since findings name others too."""
     if not may(request.caller, "view_tool"):
         return []
-    return [shown_finding(one) for one in findings_about(snapshot_of(request), tool.name)]
+    return [finding_row(one) for one in findings_about(snapshot_of(request), tool.name)]
 
 
 def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
@@ -263,10 +262,10 @@ def _execute(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: flo
         execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         recorded = attempt.refused(refusal)
-        attempt.execution = shown_execution(recorded) if recorded else None
+        attempt.execution = execution_context(recorded) if recorded else None
     else:
         written = Execution.objects.get(pk=execution.pk)  # its times are the database's
-        attempt.execution = shown_execution(written)
+        attempt.execution = execution_context(written)
 
 
 def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[ToolAgentRow]:
@@ -279,14 +278,14 @@ def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[T
 
 def _row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
     own = snapshot_for(caller)  # with the versions that are pinned for the agent
-    asked = EffectiveRequest(caller.granted_groups, usual_state(tool))
+    asked = EffectiveRequest(caller.granted_groups, default_state(tool))
     explanation = Explanation(caller, asked, own, everything=True)
     refusal = explanation.refusal(own.tools.get(tool.name, tool))
     query = {"agent": caller.name, "q": tool.name, "state": asked.state}
     return ToolAgentRow(
         agent=caller.name,
         description=description,
-        gate=LABELS.get(refusal.gate, refusal.gate) if refusal else "",
+        gate=GATE_LABELS.get(refusal.gate, refusal.gate) if refusal else "",
         reason=refusal.reason if refusal else "",
         explain=f"{reverse('explain')}?{urlencode(query)}",
     )

@@ -33,7 +33,7 @@ from tools.models import (
 )
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.approvals.upstream_changes import draw_difference, source_of
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/version_difference.html"
 MOST_VERSIONS = 20

@@ -30,7 +30,7 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_drawing import ChainDrawing, draw, inputs_of
 from tools.ui.display import cut, pretty
 from tools.ui.inputs import plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 from tools.workflows.chain_dry_run import rehearse
 
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"

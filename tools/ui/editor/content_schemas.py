@@ -18,7 +18,7 @@ from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.access import PageRequest, page
 from tools.ui.display import mixed_words, pieces, pretty, text_difference
 from tools.ui.inputs import FormInput, Widget, choices, placed, plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "editor/content_schemas.html", "editor/content_schema.html"
 FORM, REMOVE = "editor/content_schema_form.html", "editor/content_schema_remove.html"

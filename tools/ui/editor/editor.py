@@ -28,7 +28,7 @@ from tools.ui.editor.argument_table import MOVES, NotAsTable, arranged, unfolded
 from tools.ui.editor.argument_text import bring_in_step, put_in_step, write_as
 from tools.ui.editor.tool_drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import FormInput, Widget, json_of, plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
 KEY = "test-parameters"
 TEMPLATE = "editor/editor.html"

@@ -1,4 +1,5 @@
-"""`/batches/`: the list of batches and of runs of chains."""
+"""`/batches/`: the list of batches and of runs of chains, and the page of one batch, with its
+progress, the call of each input, and cancellation."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,29 +7,43 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.contrib import messages
+from django.core.paginator import Page, Paginator
 from django.db.models import Count
 from django.http import HttpResponse, QueryDict
-from django.shortcuts import render
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
+from audit.actions import redactor_of
 from tools.accounts.user_permissions import may
+from tools.definitions.batches import MOST_INPUTS
 from tools.definitions.implementations.tool_types import RUN_BATCH
+from tools.definitions.results import OPEN, Status
 from tools.definitions.vocabulary import ToolType
+from tools.errors import Malformed, ToolcribError
 from tools.execution.reading import readable
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page
-from tools.ui.executions.executions import BULKY
+from tools.ui.charts import Gauge, gauge
+from tools.ui.display import milliseconds
+from tools.ui.executions.executions import LARGE_FIELDS
+from tools.web.reauthentication import Proof, proof
+from tools.workflows import batches
+from tools.workflows.batches import BatchRow
 
-LIST = "executions/batches.html"
+LIST_TEMPLATE = "executions/batches.html"
 PAGE_SIZE = 25
 BATCH, CHAIN = "batch", "chain"
 KINDS = {BATCH: "Batches", CHAIN: "Chain runs"}
-_OF_KIND = {
+_FILTERS_BY_KIND = {
     BATCH: {"tool_version__definition__implementation__entry_point": RUN_BATCH},
     CHAIN: {"tool_version__definition__type": str(ToolType.CHAIN)},
 }
+BATCH_TEMPLATE = "executions/batch.html"
+CALLS_PER_PAGE = 50  # on a page
 
 
 @dataclass(frozen=True)
@@ -44,24 +59,63 @@ class CompositeExecutionRow:
         return sum(count for _, count in self.counts)
 
 
+@dataclass(frozen=True)
+class BatchCallRow:
+    """A line of a batch, with the data that its page shows of its call."""
+
+    line: BatchRow
+    took: str
+    message: str
+    open: bool
+
+
 @require_safe
 @page
 def batch_list(request: PageRequest) -> HttpResponse:
-    search = _search(request.GET)
-    found, older = _page_of(_found(request, search), request.GET.get("before", ""))
+    search = _parse_search(request.GET)
+    found, older = _load_page(_find_calls(request, search), request.GET.get("before", ""))
     context = {
         "search": search,
-        "kinds": [(kind, word, _address(search | {"kind": kind})) for kind, word in KINDS.items()],
-        "rows": _rows(found, search["kind"]),
-        "older": _address(search, before=str(found[-1].pk)) if older else "",
+        "kinds": [(kind, word, _list_url(search | {"kind": kind})) for kind, word in KINDS.items()],
+        "rows": _composite_rows(found, search["kind"]),
+        "older": _list_url(search, before=str(found[-1].pk)) if older else "",
         "newest": "before" not in request.GET,
-        "start": _address(search),
+        "start": _list_url(search),
         "everyone": may(request.caller, "view_execution"),
     }
-    return render(request, LIST, context)
+    return render(request, LIST_TEMPLATE, context)
 
 
-def _search(query: QueryDict) -> dict[str, str]:
+@require_safe
+@page
+def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
+    batch = batches.one_of(request.caller, batch_id)
+    shown = _batch_context(request, batch)
+    if request.htmx and request.GET.get("seen") == shown["seen"]:
+        return HttpResponse(status=204)  # keeps the user's selection
+    part = "lines" if request.GET.get("part") == "lines" else "moving"
+    return render(request, f"{BATCH_TEMPLATE}#{part}" if request.htmx else BATCH_TEMPLATE, shown)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def cancel_batch(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
+    """Cancel the whole batch, or the selected calls."""
+    batch = batches.one_of(request.caller, batch_id)
+    batches.check_may_cancel(request.caller, batch)
+    wanted = None if request.POST.get("do") == "all" else _parse_positions(request.POST)
+    try:
+        batches.cancel(caller=request.caller, batch=batch, positions=wanted)
+    except ToolcribError as refusal:
+        messages.error(request, refusal.message, extra_tags=refusal.code)
+    else:
+        what = "The batch is" if wanted is None else f"{len(wanted)} of its calls are"
+        messages.success(request, f"{what} told to stop; what is over stays as it is.")
+    return redirect("batch", batch_id=batch_id)
+
+
+def _parse_search(query: QueryDict) -> dict[str, str]:
     kind, tool = query.get("kind", ""), query.get("tool", "")
     return {
         "kind": kind if kind in KINDS else BATCH,
@@ -69,22 +123,22 @@ def _search(query: QueryDict) -> dict[str, str]:
     }
 
 
-def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
+def _find_calls(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     rows = readable(request.caller).filter(composite=True, parent__isnull=True)
-    rows = rows.filter(**_OF_KIND[search["kind"]])
+    rows = rows.filter(**_FILTERS_BY_KIND[search["kind"]])
     if search["tool"]:
         rows = rows.filter(tool_name=search["tool"])
-    return rows.select_related("agent", "user").defer(*BULKY).order_by("-created_at")
+    return rows.select_related("agent", "user").defer(*LARGE_FIELDS).order_by("-created_at")
 
 
-def _page_of(found: ExecutionQuerySet, before: str) -> tuple[list[Execution], bool]:
+def _load_page(found: ExecutionQuerySet, before: str) -> tuple[list[Execution], bool]:
     if before:
-        found = found.filter(created_at__lt=_moment_of(found, before))
+        found = found.filter(created_at__lt=_creation_time(found, before))
     rows = list(found[: PAGE_SIZE + 1])
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
-def _moment_of(found: ExecutionQuerySet, text: str) -> Any:
+def _creation_time(found: ExecutionQuerySet, text: str) -> Any:
     """The time of that call; for none the minimum time, so that the page is empty."""
     try:
         rows = found.filter(pk=UUID(text))
@@ -93,7 +147,7 @@ def _moment_of(found: ExecutionQuerySet, text: str) -> Any:
     return rows.values_list("created_at", flat=True).first() or "0001-01-02T00:00Z"
 
 
-def _rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
+def _composite_rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
     """Uses one query for all their calls."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
     counts: dict[Any, Counter[str]] = {one.pk: Counter() for one in found}
@@ -106,6 +160,91 @@ def _rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
     ]
 
 
-def _address(search: dict[str, str], **more: str) -> str:
+def _list_url(search: dict[str, str], **more: str) -> str:
     query = {name: value for name, value in (search | more).items() if value}
     return f"{reverse('batches')}?{urlencode(query)}"
+
+
+def _parse_positions(data: QueryDict) -> list[int]:
+    """Raises `Malformed`."""
+    given = data.getlist("position")[:MOST_INPUTS]
+    if not given or not all(one.isascii() and one.isdecimal() and len(one) < 5 for one in given):
+        raise Malformed("Tick the calls that are to be cancelled.")
+    return [int(one) for one in given]
+
+
+def _batch_context(request: PageRequest, batch: Execution) -> dict[str, Any]:
+    total = len(batches.given_to(batch))
+    pages = Paginator(range(total), CALLS_PER_PAGE).get_page(request.GET.get("page"))
+    first = (pages.number - 1) * CALLS_PER_PAGE
+    lines = batches.lines_between(request.caller, batch, first, first + CALLS_PER_PAGE)
+    counts = _count_by_status(batch)
+    progress, over = _progress_gauge(batch, counts, total)
+    return {
+        "batch": batch,
+        "who": batch.agent.slug if batch.agent else batch.user.username,
+        "lines": [_call_row(batch, line) for line in lines],
+        "first": first,
+        "page": pages,
+        "total": total,
+        "counts": sorted(counts.items()),
+        "not_made": total - sum(counts.values()) if batch.over else 0,
+        "over": over,
+        "progress": progress,
+        "duration": milliseconds(batch.duration_ms),
+        "error": _redact(batch, batch.error_message),
+        "may_cancel": not batch.over and _may_cancel_batch(request, batch),
+        "links": _page_links(batch, pages),
+        "seen": _batch_fingerprint(batch, counts, lines),
+    }
+
+
+def _count_by_status(batch: Execution) -> Counter[str]:
+    rows = Execution.objects.filter(parent=batch.pk).order_by()
+    return Counter(dict(rows.values_list("status").annotate(Count("pk"))))
+
+
+def _progress_gauge(batch: Execution, counts: Counter[str], total: int) -> tuple[Gauge, int]:
+    """The progress bar, whose tone is good without failures, and the number of finished calls."""
+    over = total if batch.over else sum(n for status, n in counts.items() if status not in OPEN)
+    made = gauge(over, total, f"{over} of {total} calls are over")
+    failed = sum(n for status, n in counts.items() if status not in {*OPEN, Status.SUCCESS})
+    return Gauge(made.used, 0.0, "warn" if failed else "good", made.says), over
+
+
+def _call_row(batch: Execution, line: BatchRow) -> BatchCallRow:
+    call = line.execution
+    if call is None:
+        waits = line.status == "Pending" and not batch.over
+        return BatchCallRow(line, "–", _redact(batch, line.error_message or ""), waits)
+    return BatchCallRow(line, milliseconds(call.duration_ms), _redact(batch, call.error_message),
+                 call.status in OPEN)  # fmt: skip
+
+
+def _redact(batch: Execution, text: str) -> str:
+    said: str = redactor_of(batch.organization.slug).clean(text)
+    return said
+
+
+def _may_cancel_batch(request: PageRequest, batch: Execution) -> bool:
+    own: bool = batch.user_id == request.caller.user_id
+    return own or may(request.caller, "change_execution")
+
+
+def _batch_fingerprint(batch: Execution, counts: Counter[str], lines: list[BatchRow]) -> str:
+    """A fingerprint that changes when the batch changes."""
+    asked = "c" if batch.cancel_requested_at else ""
+    known = "".join(f"{status}{count}" for status, count in sorted(counts.items()))
+    waiting = sum(line.status in OPEN for line in lines)
+    return f"{batch.stage}{asked}-{known}-{waiting}"
+
+
+def _page_links(batch: Execution, pages: Page[int]) -> dict[str, str]:
+    def address(number: int) -> str:
+        return f"{reverse('batch', args=[batch.pk])}?{urlencode({'page': number})}"
+
+    return {
+        "here": address(pages.number),
+        "previous": address(pages.number - 1) if pages.has_previous() else "",
+        "next": address(pages.number + 1) if pages.has_next() else "",
+    }

@@ -1,4 +1,5 @@
-"""`/executions/`: the list of calls, with live updates, and the page of one call."""
+"""`/executions/`: the list of calls, with live updates, and the page of one call.
+`/sessions/<id>/`: a workflow session of a caller, with its state, transitions and calls."""
 
 import hashlib
 from datetime import datetime
@@ -6,6 +7,8 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.contrib import messages
+from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
@@ -15,27 +18,26 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.user_permissions import may
+from tools.authorization.pins import session_pins
 from tools.definitions.implementations.tool_types import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
 from tools.execution import actions, retrying, session_actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted, redacted_message
-from tools.models import Agent, Execution, Resolution
+from tools.models import Agent, Execution, Resolution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
 from tools.ui.chains.chain_drawing import drawn_run
 from tools.ui.display import cut, maker_of, milliseconds, output_of, pretty
-from tools.ui.executions.calls_within import calls_within
-from tools.ui.executions.meters import meters_of
-from tools.ui.executions.road import road_of
-from tools.web.proof import Proof, proof
+from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage
+from tools.web.reauthentication import Proof, proof
 
 PAGE_SIZE = 50
 FAILED = "failed"  # a filter for every status of failure
 _MOST_TRANSITIONS = 20
-LIST, PAGE = "executions/executions.html", "executions/execution.html"
-BULKY = (
+LIST_TEMPLATE, EXECUTION_TEMPLATE = "executions/executions.html", "executions/execution.html"
+LARGE_FIELDS = (
     "parameters",
     "parameters_asked",
     "refers_to",
@@ -45,16 +47,17 @@ BULKY = (
     "warnings",
     "metrics",
 )
+SESSION_TEMPLATE = "executions/session.html"
 
 
 @require_safe
 @page
 def execution_list(request: PageRequest) -> HttpResponse:
-    search = _search(request.GET)
-    found = _found(request, search)
-    rows, older = _page_of(request, found)
+    search = _parse_search(request.GET)
+    found = _find_executions(request, search)
+    rows, older = _load_page(request, found)
     newest = not request.GET.get("before")
-    seen = fingerprint(rows)
+    seen = list_fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
         return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
     context = {
@@ -62,15 +65,15 @@ def execution_list(request: PageRequest) -> HttpResponse:
         "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
         "rows": rows,
         "newest": newest,
-        "live": _address(search, seen=seen) if newest else "",
-        "older": _address(search, before=str(rows[-1].pk)) if older else "",
-        "start": _address(search),
-        "since": _since(search),
-        "within": _within(request, search["within"]),
+        "live": _list_url(search, seen=seen) if newest else "",
+        "older": _list_url(search, before=str(rows[-1].pk)) if older else "",
+        "start": _list_url(search),
+        "since": _parse_since(search),
+        "within": _find_parent(request, search["within"]),
         "everyone": may(request.caller, "view_execution"),
     }
-    here = _address(search, before=request.GET.get("before", ""))
-    return page_or_results(request, LIST, context, here=here)
+    here = _list_url(search, before=request.GET.get("before", ""))
+    return page_or_results(request, LIST_TEMPLATE, context, here=here)
 
 
 @require_safe
@@ -79,24 +82,26 @@ def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     execution = actions.one_of(request.caller, execution_id)
     # The try-it form requests only the result, the execution's page every part that changes.
     part = "result" if request.GET.get("part") == "result" else "moving"
-    shown = shown_execution(execution)
+    shown = execution_context(execution)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # keeps the focus and selection of the page
-    context = {"shown": shown, **about(request, execution)}
-    return render(request, f"{PAGE}#{part}" if request.htmx else PAGE, context)
+    context = {"shown": shown, **detail_context(request, execution)}
+    return render(
+        request, f"{EXECUTION_TEMPLATE}#{part}" if request.htmx else EXECUTION_TEMPLATE, context
+    )
 
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def cancel(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
+def cancel_execution(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     execution = actions.one_of(request.caller, execution_id)
     actions.cancel(caller=request.caller, execution=execution)
     if not request.htmx:
         return redirect("execution", execution_id=execution_id)
     execution = actions.one_of(request.caller, execution_id)
-    context = {"shown": shown_execution(execution), **about(request, execution)}
-    return render(request, f"{PAGE}#moving", context)
+    context = {"shown": execution_context(execution), **detail_context(request, execution)}
+    return render(request, f"{EXECUTION_TEMPLATE}#moving", context)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -108,7 +113,7 @@ def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     try:
         made = retrying.retry(person=request.caller, execution=execution).pk
     except ToolcribError as refusal:
-        made = _identifier(str(refusal.details.get("execution_id", "")))
+        made = _parse_id(str(refusal.details.get("execution_id", "")))
         if not made.int or made == execution.pk:
             raise
     return redirect("execution", execution_id=made)
@@ -131,14 +136,14 @@ def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     return redirect("execution", execution_id=execution_id)
 
 
-def about(request: PageRequest, execution: Execution) -> dict[str, Any]:
+def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]:
     """More data for the call's page: its gates and durations, its usage, and whether it can be
     retried."""
     failed = execution.over and execution.status != Status.SUCCESS
     before = execution.retry_of
     return {
-        "road": road_of(execution),
-        "meters": meters_of(execution, snapshot_of(request)),
+        "road": execution_timeline(execution),
+        "meters": resource_usage(execution, snapshot_of(request)),
         "retry_of": readable(request.caller).filter(pk=before).first() if before else None,
         "retried_as": retrying.retried_as(execution) if failed else None,
         "retries": failed and execution.parent_id is None,
@@ -146,11 +151,11 @@ def about(request: PageRequest, execution: Execution) -> dict[str, Any]:
     }
 
 
-def shown_execution(execution: Execution) -> dict[str, Any]:
+def execution_context(execution: Execution) -> dict[str, Any]:
     """One execution with everything that a page shows of it, without secrets."""
-    metrics, timeline, said = execution.metrics, _timeline(execution), redacted(execution)
+    metrics, timeline, said = execution.metrics, _event_timeline(execution), redacted(execution)
     cancelling = execution.cancel_requested_at is not None
-    calls = calls_within(execution)
+    calls = child_calls(execution)
     return {
         "execution": execution,
         "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{calls.seen if calls else ''}",
@@ -158,7 +163,7 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "drawing": drawn_run(execution) if calls else None,
         "batch": execution.tool_name == RUN_BATCH,
         "asked": execution.tool_name == RUN_AGENT,
-        "step_of": _step_of(execution),
+        "step_of": _parent_agent_request(execution),
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
         "made_by": maker_of(execution),
@@ -175,24 +180,80 @@ def shown_execution(execution: Execution) -> dict[str, Any]:
         "queue": milliseconds(metrics.get("queue_ms")),
         "sandbox_start": milliseconds(metrics.get("sandbox_start_ms")),
         "timeline": timeline,
-        "session": _session(execution),
+        "session": _session_context(execution),
     }
 
 
-def _step_of(execution: Execution) -> UUID | None:
+def agent_filter(request: PageRequest, slug: str) -> dict[str, Any]:
+    """A filter by the agent's service account, whose calls are all of that agent, and which has an
+    index. With a filter by both, PostgreSQL's generic plan would expect few rows and read all
+    calls of the busiest agent."""
+    rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
+    agent = rows.only("service_account_id").first()
+    if agent is None:
+        return {"user": None}  # matches no call: the page is empty
+    return {"user": agent.service_account_id}
+
+
+def filter_older(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
+    """The calls older than that call, which may have changed since; none where it is unknown."""
+    of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
+    moment = of_it.first()
+    if moment is None:
+        return found.none()
+    same = Q(created_at=moment, pk__lt=before)
+    return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
+
+
+def list_fingerprint(rows: list[Execution]) -> str:
+    text = " ".join(f"{row.pk}{row.stage}" for row in rows)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@require_safe
+@page
+def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
+    session = session_actions.one_of(request.caller, session_id)
+    calls = session.executions.only(
+        "tool_name", "status", "parked_below", "state", "state_after", "error_code", "created_at",
+    ).order_by("-pk")  # fmt: skip
+    context = {
+        "session": session,
+        "who": session.agent.slug if session.agent else session.user.username,
+        "transitions": session_actions.transitions(session),
+        "most_transitions": session_actions.MOST_TRANSITIONS,
+        "pins": sorted(session_pins(session).items()),
+        "page": Paginator(calls, PAGE_SIZE).get_page(request.GET.get("page")),
+        "ends": session.closed_at is None and _may_end_session(request, session),
+    }
+    return render(request, SESSION_TEMPLATE, context)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
+    """End the session: new calls in it are refused, and running calls finish."""
+    session = session_actions.one_of(request.caller, session_id)
+    session_actions.close_session(caller=request.caller, session=session)
+    messages.success(request, "The session is ended: no call begins in it any more.")
+    return redirect("session", session_id=session_id)
+
+
+def _parent_agent_request(execution: Execution) -> UUID | None:
     """The agent request that made the call."""
     parent = execution.parent
     return parent.pk if parent is not None and parent.tool_name == RUN_AGENT else None
 
 
-def _session(execution: Execution) -> dict[str, Any] | None:
+def _session_context(execution: Execution) -> dict[str, Any] | None:
     if execution.session is None:
         return None
     row = execution.session
     return {"row": row, "transitions": session_actions.transitions(row)[-_MOST_TRANSITIONS:]}
 
 
-def _timeline(execution: Execution) -> list[dict[str, Any]]:
+def _event_timeline(execution: Execution) -> list[dict[str, Any]]:
     """Every event with its time since the call."""
     begun = execution.created_at
     accepted = {"type": "Accepted", "message": "", "at": begun, "after": ""}
@@ -208,39 +269,30 @@ def _timeline(execution: Execution) -> list[dict[str, Any]]:
     return [accepted, *followed]
 
 
-def _search(query: QueryDict) -> dict[str, str]:
+def _parse_search(query: QueryDict) -> dict[str, str]:
     names = ("status", "tool", "agent", "within", "since")
     return {name: query.get(name, "").strip()[:128] for name in names}
 
 
-def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
+def _find_executions(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     wanted: dict[str, Any] = {"tool_name": search["tool"]} if search["tool"] else {}
     if search["agent"]:
-        wanted |= of_agent(request, search["agent"])
+        wanted |= agent_filter(request, search["agent"])
     if search["within"]:
-        wanted["parent"] = _identifier(search["within"])
+        wanted["parent"] = _parse_id(search["within"])
     rows = readable(request.caller).filter(**wanted)
-    if since := _since(search):
+    if since := _parse_since(search):
         rows = rows.filter(created_at__gte=since)
     if search["status"]:
         rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
     return (
-        rows.select_related("agent", "user", "parent").defer(*BULKY).order_by("-created_at", "-pk")
+        rows.select_related("agent", "user", "parent")
+        .defer(*LARGE_FIELDS)
+        .order_by("-created_at", "-pk")
     )
 
 
-def of_agent(request: PageRequest, slug: str) -> dict[str, Any]:
-    """A filter by the agent's service account, whose calls are all of that agent, and which has an
-    index. With a filter by both, PostgreSQL's generic plan would expect few rows and read all
-    calls of the busiest agent."""
-    rows = Agent.objects.filter(organization_id=request.caller.organization_id, slug=slug)
-    agent = rows.only("service_account_id").first()
-    if agent is None:
-        return {"user": None}  # matches no call: the page is empty
-    return {"user": agent.service_account_id}
-
-
-def _since(search: dict[str, str]) -> datetime | None:
+def _parse_since(search: dict[str, str]) -> datetime | None:
     """Raises `Malformed` for a text that is not a time of this millennium with a UTC offset."""
     if not search["since"]:
         return None
@@ -253,45 +305,35 @@ def _since(search: dict[str, str]) -> datetime | None:
     return found
 
 
-def _within(request: PageRequest, text: str) -> Execution | None:
+def _find_parent(request: PageRequest, text: str) -> Execution | None:
     """The parent of the listed calls, where the user may see it."""
     if not text:
         return None
-    return readable(request.caller).filter(pk=_identifier(text)).only("tool_name").first()
+    return readable(request.caller).filter(pk=_parse_id(text)).only("tool_name").first()
 
 
-def _page_of(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
+def _load_page(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
     """One page, and whether more follows."""
     if before := request.GET.get("before"):
-        found = older_than(request, found, _identifier(before))
+        found = filter_older(request, found, _parse_id(before))
     rows = list(found[: PAGE_SIZE + 1])
     for row in rows:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
-def older_than(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
-    """The calls older than that call, which may have changed since; none where it is unknown."""
-    of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
-    moment = of_it.first()
-    if moment is None:
-        return found.none()
-    same = Q(created_at=moment, pk__lt=before)
-    return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
-
-
-def _identifier(text: str) -> UUID:
+def _parse_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
         return UUID(int=0)  # matches no call: the page is empty and explains it
 
 
-def fingerprint(rows: list[Execution]) -> str:
-    text = " ".join(f"{row.pk}{row.stage}" for row in rows)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _address(search: dict[str, str], **more: str) -> str:
+def _list_url(search: dict[str, str], **more: str) -> str:
     query = {name: value for name, value in (search | more).items() if value}
     return reverse("executions") + (f"?{urlencode(query)}" if query else "")
+
+
+def _may_end_session(request: PageRequest, session: Session) -> bool:
+    own: Any = session.user_id == request.caller.user_id
+    return own or may(request.caller, "change_session")

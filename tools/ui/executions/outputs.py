@@ -27,9 +27,9 @@ from tools.models import Execution
 from tools.ui.access import PageRequest, page
 from tools.ui.display import cut, pretty
 
-PAGE = "executions/output.html"
-PIECE = 32 * 1024
-MOST_FOLDED = 512 * 1024  # bytes of JSON that are read as a whole, for the tree
+TEMPLATE = "executions/output.html"
+PIECE_BYTES = 32 * 1024
+MOST_TREE_BYTES = 512 * 1024  # bytes of JSON that are read as a whole, for the tree
 MOST_NODES = 1_500
 MOST_DEPTH = 24
 OPEN_DEPTH = 2  # levels of the tree that are open initially
@@ -70,44 +70,44 @@ def output_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     try:
         content = outputs.content_of(execution)
     except (Conflict, NotFound, Gone) as absent:
-        return render(request, PAGE, context | {"absent": absent.message})
-    folds = content.type == outputs.JSON and content.size <= MOST_FOLDED
+        return render(request, TEMPLATE, context | {"absent": absent.message})
+    folds = content.type == outputs.JSON and content.size <= MOST_TREE_BYTES
     shown = request.GET.get("as", "folded" if folds else "text")
     context |= {"content": content, "folds": folds}
     if folds and shown == "folded":
-        return render(request, PAGE, context | {"tree": _tree(execution, content)})
+        return render(request, TEMPLATE, context | {"tree": _output_tree(execution, content)})
     if folds:  # small enough to be redacted as a whole
-        content = _cleaned(execution, content)
-    at = _number(request.GET, content.size)
-    return render(request, PAGE, context | {"piece": _piece(execution, content, at)})
+        content = _redacted_content(execution, content)
+    at = _parse_offset(request.GET, content.size)
+    return render(request, TEMPLATE, context | {"piece": _load_piece(execution, content, at)})
 
 
-def _number(query: QueryDict, size: int) -> int:
+def _parse_offset(query: QueryDict, size: int) -> int:
     """The requested offset, or the start of the last piece."""
     text = query.get("at", "")
     wanted = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
-    return min(wanted, max(0, size - 1)) // PIECE * PIECE
+    return min(wanted, max(0, size - 1)) // PIECE_BYTES * PIECE_BYTES
 
 
-def _piece(execution: Execution, content: Content, at: int) -> OutputPiece:
+def _load_piece(execution: Execution, content: Content, at: int) -> OutputPiece:
     """A character at the edge belongs to the piece in which it begins."""
-    start, end = at, min(content.size, at + PIECE)
-    raw = _bytes(execution, content, start, end)
+    start, end = at, min(content.size, at + PIECE_BYTES)
+    raw = _piece_text(execution, content, start, end)
     return OutputPiece(
         text=raw,
         start=start,
         end=end,
         size=content.size,
-        previous=_address(execution, start - PIECE) if start else "",
-        next=_address(execution, end) if end < content.size else "",
-        last=_address(execution, content.size - 1) if end < content.size else "",
+        previous=_piece_url(execution, start - PIECE_BYTES) if start else "",
+        next=_piece_url(execution, end) if end < content.size else "",
+        last=_piece_url(execution, content.size - 1) if end < content.size else "",
     )
 
 
-def _bytes(execution: Execution, content: Content, start: int, end: int) -> str:
+def _piece_text(execution: Execution, content: Content, start: int, end: int) -> str:
     raw = content.piece(start, min(content.size, end + _MARGIN) - start)
     text = _whole_characters(raw, end - start)
-    return _without_secrets(execution, text)
+    return _redact(execution, text)
 
 
 def _whole_characters(raw: bytes, length: int) -> str:
@@ -119,9 +119,9 @@ def _whole_characters(raw: bytes, length: int) -> str:
     return raw[begin:end].decode("utf-8", "replace")
 
 
-def _without_secrets(execution: Execution, text: str) -> str:
+def _redact(execution: Execution, text: str) -> str:
     """Redact secrets by pattern, and values by the names of JSON members within the piece."""
-    redactor = redactor_of(execution.organization.slug).with_room(PIECE * 2, 1)
+    redactor = redactor_of(execution.organization.slug).with_room(PIECE_BYTES * 2, 1)
     sensitive = ToolDefinition(execution.tool_version.definition).sensitive
 
     def masked(found: re.Match[str]) -> str:
@@ -133,23 +133,23 @@ def _without_secrets(execution: Execution, text: str) -> str:
     return said
 
 
-def _output(execution: Execution, content: Content) -> Any:
+def _redacted_output(execution: Execution, content: Content) -> Any:
     """The redacted output, if it is small enough to be read as a whole."""
     if content.inline is None:
         execution.output = json.loads(content.piece(0, content.size))
     return redacted(execution)["output"]
 
 
-def _cleaned(execution: Execution, content: Content) -> Content:
-    text = pretty(_output(execution, content)).encode()
+def _redacted_content(execution: Execution, content: Content) -> Content:
+    text = pretty(_redacted_output(execution, content)).encode()
     return replace(content, inline=text, size=len(text))
 
 
-def _tree(execution: Execution, content: Content) -> OutputNode:
-    return _node("", _output(execution, content), iter(range(MOST_NODES)), 0)
+def _output_tree(execution: Execution, content: Content) -> OutputNode:
+    return _output_node("", _redacted_output(execution, content), iter(range(MOST_NODES)), 0)
 
 
-def _node(name: str, value: Any, budget: Iterator[int], depth: int) -> OutputNode:
+def _output_node(name: str, value: Any, budget: Iterator[int], depth: int) -> OutputNode:
     if not isinstance(value, dict | list):
         said = value if isinstance(value, str) else json.dumps(value)
         return OutputNode(name, cut(said), "text" if isinstance(value, str) else "plain")
@@ -161,12 +161,12 @@ def _node(name: str, value: Any, budget: Iterator[int], depth: int) -> OutputNod
     for key, item in pairs:
         if next(budget, None) is None:
             break
-        items.append(_node(str(key), item, budget, depth + 1))
+        items.append(_output_node(str(key), item, budget, depth + 1))
     word = "member" if kind == "object" else "item"
     said = f"{count:,} {word}{'' if count == 1 else 's'}"
     return OutputNode(name, said, kind, items, count - len(items), open=depth < OPEN_DEPTH)
 
 
-def _address(execution: Execution, at: int) -> str:
+def _piece_url(execution: Execution, at: int) -> str:
     query = urlencode({"as": "text", "at": max(0, at)})
     return f"{reverse('execution-output', args=[execution.pk])}?{query}"

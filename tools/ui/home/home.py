@@ -23,18 +23,18 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, lined, stacked
 from tools.ui.display import milliseconds
-from tools.ui.executions.executions import BULKY, FAILED
-from tools.ui.home.house import lines
+from tools.ui.executions.executions import FAILED, LARGE_FIELDS
+from tools.ui.home.health import health_components
 from tools.usage import recent_activity
 from tools.usage.recent_activity import MOST_COUNTED, Series, UsageStatistics
 
-PAGE = "home/home.html"
+TEMPLATE = "home/home.html"
 ROWS = 5
 SPANS = {"24h": "24 hours", "14d": "14 days"}
 
 
 @dataclass(frozen=True)
-class Count:
+class StatusCount:
     """A number of calls; `url` leads to them."""
 
     label: str
@@ -44,7 +44,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Picture:
+class ChartPanel:
     """A chart with its title and legend, and a table of its values."""
 
     title: str
@@ -60,41 +60,41 @@ class Picture:
 def home_page(request: PageRequest) -> HttpResponse:
     part = request.GET.get("part", "")
     if request.htmx and part == "now":
-        return _now_part(request)
-    figures = _figures(request)
+        return _render_current(request)
+    figures = _chart_context(request)
     if request.htmx and part == "figures":
-        return render(request, f"{PAGE}#figures", figures)
+        return render(request, f"{TEMPLATE}#figures", figures)
     context = {
         **figures,
-        **_now(request),
-        "lines": list(lines(request)),
+        **_current_context(request),
+        "lines": list(health_components(request)),
         "begun": readable(request.caller).order_by().exists(),
         "everyone": may(request.caller, "view_execution"),
     }
-    return render(request, PAGE, context)
+    return render(request, TEMPLATE, context)
 
 
-def _now_part(request: PageRequest) -> HttpResponse:
-    shown = _now(request)
+def _render_current(request: PageRequest) -> HttpResponse:
+    shown = _current_context(request)
     if request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
-    return render(request, f"{PAGE}#now", shown)
+    return render(request, f"{TEMPLATE}#now", shown)
 
 
-def _now(request: PageRequest) -> dict[str, Any]:
-    failures = _rows(recent_activity.failed_lately(request.caller))
-    longest = _rows(recent_activity.longest_running(request.caller))
-    counts = _counts(recent_activity.now_of(request.caller))
-    seen = [counts, [row.pk for row in failures], [(row.pk, _age(row)) for row in longest]]
+def _current_context(request: PageRequest) -> dict[str, Any]:
+    failures = _load_rows(recent_activity.failed_lately(request.caller))
+    longest = _load_rows(recent_activity.longest_running(request.caller))
+    counts = _status_counts(recent_activity.now_of(request.caller))
+    seen = [counts, [row.pk for row in failures], [(row.pk, _age_text(row)) for row in longest]]
     return {
         "counts": counts,
         "failures": [(row, "") for row in failures],
-        "longest": [(row, _age(row)) for row in longest],
+        "longest": [(row, _age_text(row)) for row in longest],
         "seen": hashlib.sha256(repr(seen).encode()).hexdigest()[:16],
     }
 
 
-def _age(row: Execution) -> str:
+def _age_text(row: Execution) -> str:
     """The age in whole minutes, so that it does not change at every reload."""
     ran = timezone.now() - (row.started_at or row.created_at)
     hours, minutes = divmod(int(ran.total_seconds() // 60), 60)
@@ -103,37 +103,39 @@ def _age(row: Execution) -> str:
     return f"{minutes} min" if minutes else "under a minute"
 
 
-def _rows(found: Any) -> list[Execution]:
-    return list(found.select_related("agent", "user").defer(*BULKY)[:ROWS])
+def _load_rows(found: Any) -> list[Execution]:
+    return list(found.select_related("agent", "user").defer(*LARGE_FIELDS)[:ROWS])
 
 
-def _counts(now: recent_activity.Now) -> list[Count]:
+def _status_counts(now: recent_activity.Now) -> list[StatusCount]:
     """Counts of calls. The list of failures begins at a full minute, so that its URL is stable."""
     since = (timezone.now() - timedelta(hours=recent_activity.HOURS)).replace(
         second=0, microsecond=0
     )
     failed = {"status": FAILED, "since": since.isoformat()}
     return [
-        _count("Running", now.running, {"status": Status.RUNNING}),
-        _count("Waiting", now.waiting, {"status": Status.PENDING}),
-        _count("Held for a person", now.held, {"status": Status.REQUIRES_CONFIRMATION}, "warn"),
-        _count("Failed in 24 hours", now.failed, failed, "bad"),
+        _status_count("Running", now.running, {"status": Status.RUNNING}),
+        _status_count("Waiting", now.waiting, {"status": Status.PENDING}),
+        _status_count(
+            "Held for a person", now.held, {"status": Status.REQUIRES_CONFIRMATION}, "warn"
+        ),
+        _status_count("Failed in 24 hours", now.failed, failed, "bad"),
     ]
 
 
-def _count(label: str, number: int, query: dict[str, str], tone: str = "") -> Count:
+def _status_count(label: str, number: int, query: dict[str, str], tone: str = "") -> StatusCount:
     more = number > MOST_COUNTED
     shown = f"{intcomma(MOST_COUNTED)}+" if more else intcomma(number)
     url = f"{reverse('executions')}?{urlencode(query)}"
-    return Count(label, shown, url, tone if number else "")
+    return StatusCount(label, shown, url, tone if number else "")
 
 
-def _figures(request: PageRequest) -> dict[str, Any]:
+def _chart_context(request: PageRequest) -> dict[str, Any]:
     over = request.GET.get("over", "")
     over = over if over in SPANS else "24h"
     zone = snapshot_of(request).time_zone
     read = recent_activity.by_day if over == "14d" else recent_activity.by_hour
-    series = _named(read(request.caller, zone))
+    series = _name_series(read(request.caller, zone))
     every = [figures for _, figures in series]
     return {
         "over": over,
@@ -143,22 +145,27 @@ def _figures(request: PageRequest) -> dict[str, Any]:
         "first": series[0][0],
         "last": series[-1][0],
         "calls": sum(figures.calls for figures in every),
-        "pictures": [_calls(series), _refusals(series), _latency(series), _cost(series)],
+        "pictures": [
+            _calls_chart(series),
+            _refusals_chart(series),
+            _latency_chart(series),
+            _cost_chart(series),
+        ],
     }
 
 
-type Named = Sequence[tuple[str, UsageStatistics]]
+type NamedSeries = Sequence[tuple[str, UsageStatistics]]
 
 
-def _named(series: Series) -> Named:
-    return [(_name(begins), figures) for begins, figures in series]
+def _name_series(series: Series) -> NamedSeries:
+    return [(_interval_name(begins), figures) for begins, figures in series]
 
 
-def _name(begins: datetime | date) -> str:
+def _interval_name(begins: datetime | date) -> str:
     return date_format(begins, "j M H:i" if isinstance(begins, datetime) else "j M Y")
 
 
-def _calls(series: Named) -> Picture:
+def _calls_chart(series: NamedSeries) -> ChartPanel:
     bars = [
         (
             f"{name}: {one.calls} calls, {one.failures} failed, {one.denials} refused",
@@ -171,33 +178,33 @@ def _calls(series: Named) -> Picture:
         for name, one in series
     ]
     total, failed = sum(one.calls for _, one in series), sum(one.failures for _, one in series)
-    return Picture(
+    return ChartPanel(
         "Calls",
         f"{intcomma(total)} calls, {intcomma(failed)} failed",
         (("went", "went well or are open"), ("failed", "failed"), ("refused", "refused")),
         stacked(bars),
         ("Calls", "Failed"),
-        _table(series, lambda one: [intcomma(one.calls), intcomma(one.failures)]),
+        _table_rows(series, lambda one: [intcomma(one.calls), intcomma(one.failures)]),
     )
 
 
-def _refusals(series: Named) -> Picture:
+def _refusals_chart(series: NamedSeries) -> ChartPanel:
     bars = [
         (f"{name}: {intcomma(one.denials)} refused", [("refused", one.denials)])
         for name, one in series
     ]
     total = sum(one.denials for _, one in series)
-    return Picture(
+    return ChartPanel(
         "Refusals",
         f"{intcomma(total)} refused by a gate",
         (),
         stacked(bars),
         ("Refused", "Of"),
-        _table(series, lambda one: [intcomma(one.denials), intcomma(one.calls)]),
+        _table_rows(series, lambda one: [intcomma(one.denials), intcomma(one.calls)]),
     )
 
 
-def _latency(series: Named) -> Picture:
+def _latency_chart(series: NamedSeries) -> ChartPanel:
     points = [
         (
             f"{name}: median {milliseconds(one.median_ms)}, p95 {milliseconds(one.p95_ms)}",
@@ -206,31 +213,31 @@ def _latency(series: Named) -> Picture:
         for name, one in series
     ]
     most = max((one.p95_ms for _, one in series if one.p95_ms is not None), default=None)
-    return Picture(
+    return ChartPanel(
         "Latency",
         "Nothing ran" if most is None else f"p95 at most {milliseconds(most)}",
         (("median", "median"), ("p95", "p95")),
         lined(points, ("median", "p95")),
         ("Median", "p95"),
-        _table(series, lambda one: [milliseconds(one.median_ms), milliseconds(one.p95_ms)]),
+        _table_rows(series, lambda one: [milliseconds(one.median_ms), milliseconds(one.p95_ms)]),
     )
 
 
-def _cost(series: Named) -> Picture:
+def _cost_chart(series: NamedSeries) -> ChartPanel:
     bars = [(f"{name}: {money(one.cost)}", [("cost", float(one.cost))]) for name, one in series]
     total = sum((one.cost for _, one in series), UsageStatistics().cost)
-    return Picture(
+    return ChartPanel(
         "Cost",
         f"{money(total)} spent",
         (),
         stacked(bars),
         ("Cost",),
-        _table(series, lambda one: [money(one.cost)]),
+        _table_rows(series, lambda one: [money(one.cost)]),
     )
 
 
-def _table(
-    series: Named, cells: Callable[[UsageStatistics], list[str]]
+def _table_rows(
+    series: NamedSeries, cells: Callable[[UsageStatistics], list[str]]
 ) -> list[tuple[str, list[str]]]:
     """The rows of the table, the latest first."""
     return [(name, cells(one)) for name, one in reversed(series)]

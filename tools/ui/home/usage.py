@@ -28,11 +28,11 @@ from tools.usage.usage_reports import (
     usage,
 )
 
-PAGE = "home/usage.html"
+TEMPLATE = "home/usage.html"
 PAGE_SIZE = 100
 PERIODS = (7, 30, 90, 365)
 FILTERS = ("agent", "tool", "group")
-_NOT_NAMED = {"agent": "people", "group": "no group", "tool": "none", "day": "never"}
+_MISSING_NAMES = {"agent": "people", "group": "no group", "tool": "none", "day": "never"}
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class UsageTableRow:
 @require_safe
 @page
 def usage_page(request: PageRequest) -> HttpResponse:
-    given = _given(request.GET)
+    given = _parse_query(request.GET)
     by, flaw, kept = given["by"], "", given
     try:
-        days, rows = _asked(request, replace(_wanted(given), by=(by,)))
+        days, rows = _load_usage(request, replace(_usage_query(given), by=(by,)))
     except Malformed as wrong:
         flaw, kept = wrong.message, {"by": by}
-        days, rows = _asked(request, UsageQuery(by=(by,)))
+        days, rows = _load_usage(request, UsageQuery(by=(by,)))
     shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     total = sum((figures for _, figures in days.rows), UsageTotals())
     context = {
@@ -64,21 +64,21 @@ def usage_page(request: PageRequest) -> HttpResponse:
         "dimensions": DIMENSIONS,
         "found": days,
         "shown": shown,
-        "lines": _lines(shown, by),
-        "links": _links(kept, days, shown),
+        "lines": _table_rows(shown, by),
+        "links": _page_links(kept, days, shown),
         "total": total,
         "cost": money(total.cost),
         "most_calls": max((figures.calls for _, figures in days.rows), default=0),
         "most_cost": money(max((figures.cost for _, figures in days.rows), default=total.cost)),
-        **charts_of(days),
-        "periods": [(length, _period(given, length, days.until)) for length in PERIODS],
+        **usage_charts(days),
+        "periods": [(length, _period_query(given, length, days.until)) for length in PERIODS],
         "everyone": may(request.caller, "view_execution"),
         "time_zone": snapshot_of(request).time_zone.key,
     }
-    return render(request, PAGE, context, status=400 if flaw else 200)
+    return render(request, TEMPLATE, context, status=400 if flaw else 200)
 
 
-def _asked(request: PageRequest, wanted: UsageQuery) -> tuple[Usage, Ranked | list[Row]]:
+def _load_usage(request: PageRequest, wanted: UsageQuery) -> tuple[Usage, Ranked | list[Row]]:
     """Usage by day, and the rows of the table: days the latest first, else the most calls first."""
     if wanted.by == ("day",):
         days = usage(request.caller, snapshot_of(request), wanted)
@@ -87,38 +87,38 @@ def _asked(request: PageRequest, wanted: UsageQuery) -> tuple[Usage, Ranked | li
     return found.days, found.lines
 
 
-def _given(query: QueryDict) -> dict[str, str]:
+def _parse_query(query: QueryDict) -> dict[str, str]:
     names = ("by", "since", "until", *FILTERS)
     given = {name: query.get(name, "").strip()[:128] for name in names}
     return given | {"by": given["by"] if given["by"] in DIMENSIONS else "day"}
 
 
-def _wanted(given: dict[str, str]) -> UsageQuery:
+def _usage_query(given: dict[str, str]) -> UsageQuery:
     """Raises `Malformed` for an invalid date."""
     return UsageQuery(
-        since=_day(given, "since"),
-        until=_day(given, "until"),
+        since=_parse_day(given, "since"),
+        until=_parse_day(given, "until"),
         agent=given["agent"] or None,
         tool=given["tool"] or None,
         group=given["group"] or None,
     )
 
 
-def _day(given: dict[str, str], name: str) -> date | None:
+def _parse_day(given: dict[str, str], name: str) -> date | None:
     try:
         return date.fromisoformat(given[name]) if given[name] else None
     except ValueError:
         raise Malformed(f"{name} must be a day such as 2026-01-31.") from None
 
 
-def _period(given: dict[str, str], length: int, until: date) -> str:
+def _period_query(given: dict[str, str], length: int, until: date) -> str:
     """The query string for a period of `length` days with the same end."""
     kept = {name: given[name] for name in ("by", *FILTERS) if given[name]}
     since = until - timedelta(days=length - 1)
     return f"?{urlencode(kept | {'since': since.isoformat(), 'until': until.isoformat()})}"
 
 
-def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, str]:
+def _page_links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, str]:
     """Links for the same dates, also after midnight."""
     kept = {name: value for name, value in given.items() if value}
     kept |= {"since": days.since.isoformat(), "until": days.until.isoformat()}
@@ -132,26 +132,28 @@ def _links(given: dict[str, str], days: Usage, shown: Page[Row]) -> dict[str, st
     }
 
 
-def _lines(rows: Page[Row], by: str) -> list[UsageTableRow]:
+def _table_rows(rows: Page[Row], by: str) -> list[UsageTableRow]:
     return [
-        UsageTableRow(_name(values[by], by), _url(values[by], by), figures, money(figures.cost))
+        UsageTableRow(
+            _value_name(values[by], by), _value_url(values[by], by), figures, money(figures.cost)
+        )
         for values, figures in rows
     ]
 
 
-def _name(value: Any, by: str) -> str:
+def _value_name(value: Any, by: str) -> str:
     if value is None:
-        return _NOT_NAMED[by]
+        return _MISSING_NAMES[by]
     return date_format(value, "j M Y") if by == "day" else str(value)
 
 
-def _url(value: Any, by: str) -> str:
+def _value_url(value: Any, by: str) -> str:
     if by not in ("agent", "tool") or not value:
         return ""
     return f"{reverse('executions')}?{urlencode({by: value})}"
 
 
-def charts_of(days: Usage) -> dict[str, Chart]:
+def usage_charts(days: Usage) -> dict[str, Chart]:
     """Charts of calls by result, and of costs; a day without calls has an empty column."""
     known = {values["day"]: figures for values, figures in days.rows}
     every = [days.since + timedelta(days=at) for at in range((days.until - days.since).days + 1)]

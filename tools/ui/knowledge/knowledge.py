@@ -1,6 +1,12 @@
-"""`/knowledge/`: full-text search of the entities of the organization's graph, by type too, and
-export of the graph. Users who may call the tool that searches the graph may use it."""
+"""`/knowledge/`: full-text search of the entities of the organization's graph, by type too, the
+page of one entity with a drawing of its neighborhood, and export of the graph. Users who may
+call the tool that searches the graph may use them."""
 
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain as joined
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,62 +19,69 @@ from django.views.decorators.http import require_safe
 from tools.accounts.user_permissions import may
 from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog import knowledge_graphs as browsing
-from tools.catalog.knowledge_graphs import export_graph
+from tools.catalog.knowledge_graphs import EntityView, export_graph
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import entity_search
 from tools.knowledge.entity_index import local_name
+from tools.knowledge.entity_search import EntityLabel
+from tools.knowledge.entity_statements import Relation, StatementValue
 from tools.knowledge.graph_documents import Syntax
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.playground.calling import usual_group, usual_state
-from tools.web.proof import Proof, proof
+from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
+from tools.ui.playground.call_form import default_group, default_state
+from tools.web.reauthentication import Proof, proof
 
-TEMPLATE = "knowledge/knowledge.html"
-TOOL = "search_knowledge"
+SEARCH_TEMPLATE = "knowledge/knowledge.html"
+SEARCH_TOOL = "search_knowledge"
 PAGE_SIZE = 25
-_FURTHEST = 1_000_000
+_MOST_OFFSET = 1_000_000
 _LONGEST_TYPE = 2_000
-_FILES = {
+_EXPORT_FORMATS = {
     Syntax.TURTLE: ("ttl", "text/turtle; charset=utf-8"),
     Syntax.JSON_LD: ("jsonld", "application/ld+json"),
 }
+ENTITY_TEMPLATE = "knowledge/knowledge_entity.html"
+MOST_ENTITIES = 40
+MOST_EDGES = 120
+Edge = tuple[str, str, str]
 
 
 @require_safe
 @page
 def search_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
-    place, wanted = request.user.organization, _wanted(request)
+    place, wanted = request.user.organization, _search_query(request)
     found = browsing.search_entities(place, wanted)
     after = wanted.offset + len(found.hits)
     context = {
         "wanted": wanted,
         "found": found,
-        "rows": [_row(hit) for hit in found.hits],
-        "kinds": [_kind(iri, count) for iri, count in browsing.entity_kinds(place)],
+        "rows": [_hit_row(hit) for hit in found.hits],
+        "kinds": [_type_row(iri, count) for iri, count in browsing.entity_kinds(place)],
         "size": browsing.count_entities(place),
         "standing": browsing.index_status(place),
-        "before": _address(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
-        "after": _address(wanted, after) if found.hits and after < found.total else "",
+        "before": _search_url(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
+        "after": _search_url(wanted, after) if found.hits and after < found.total else "",
         "may_import": may(request.caller, "add_knowledgeentry"),
         "organization": place,
     }
-    return render(request, TEMPLATE, context)
+    return render(request, SEARCH_TEMPLATE, context)
 
 
 @proof(Proof.ALWAYS)
 @require_safe
 @page
-def export(request: PageRequest) -> HttpResponseBase:
+def export_knowledge(request: PageRequest) -> HttpResponseBase:
     """Download the whole graph. A failure is reported before the first byte is sent."""
     require_reader(request)
     given = request.GET.get("format", Syntax.TURTLE)
     if given not in set(Syntax):
         raise Malformed(f"format must be one of {', '.join(Syntax)}.", code="invalid")
     syntax, place = Syntax(given), request.user.organization
-    ending, kind = _FILES[syntax]
+    ending, kind = _EXPORT_FORMATS[syntax]
     written = export_graph(organization=place, syntax=syntax, collection=None)
     name = f"{place.slug}-knowledge.{ending}"
     return FileResponse(written, as_attachment=True, filename=name, content_type=kind)
@@ -77,23 +90,73 @@ def export(request: PageRequest) -> HttpResponseBase:
 def require_reader(request: PageRequest) -> None:
     """Raises the `NotFound` or `Refused` that a call of the tool would get."""
     snapshot = snapshot_of(request)
-    tool = snapshot.tool(TOOL)
+    tool = snapshot.tool(SEARCH_TOOL)
     if tool is None:
-        raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
-    asked = EffectiveRequest.of(usual_group(tool, request.caller, snapshot), usual_state(tool))
+        raise NotFound(f"There is no tool {SEARCH_TOOL} here to read with.", code="tool_not_found")
+    asked = EffectiveRequest.of(default_group(tool, request.caller, snapshot), default_state(tool))
     check_groups_uncounted(request.caller, asked, snapshot)
     gates.authorize(question_of(request.caller, tool, asked, snapshot))
 
 
-def entity_address(iri: str, **more: Any) -> str:
+def entity_url(iri: str, **more: Any) -> str:
     return f"{reverse('knowledge-entity')}?{urlencode({'iri': iri, **more})}"
 
 
-def type_address(iri: str) -> str:
+def type_url(iri: str) -> str:
     return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
 
 
-def _wanted(request: HttpRequest) -> entity_search.EntitySearchQuery:
+@require_safe
+@page
+def entity_page(request: PageRequest) -> HttpResponse:
+    require_reader(request)
+    iri, depth = request.GET.get("iri", ""), _parse_depth(request)
+    seen = browsing.view_entity(request.user.organization, iri, depth)
+    named = {one: replace(name, label=make_visible(name.label)) for one, name in seen.named.items()}
+    drawing = draw_neighborhood(iri, seen.edges, named, entity_url) if seen.edges else None
+    drawn = len(drawing.things) if drawing else 1
+    said = seen.portrait
+    context = {
+        "iri": make_visible(iri),
+        "label": named[iri].label,
+        "said": said,
+        "types": [(named[one].label, make_visible(one), type_url(one)) for one in said.types],
+        "labels": [_value_row(one) for one in said.labels],
+        "descriptions": [_value_row(one) for one in said.descriptions],
+        "properties": [_value_row(one) for one in said.properties],
+        "outgoing": [_relation_row(one, seen) for one in said.outgoing],
+        "incoming": [_relation_row(one, seen) for one in said.incoming],
+        "drawing": drawing,
+        "drawn": drawn - 1,
+        "left_out": _count_left_out(seen, depth, drawn),
+        "edges": [_edge_row(one, seen) for one in seen.edges],
+        "more": seen.more,
+        "depth": depth,
+        "other_depth": entity_url(iri, **({} if depth > 1 else {"depth": browsing.DEEPEST})),
+    }
+    return render(request, ENTITY_TEMPLATE, context)
+
+
+def draw_neighborhood(
+    center: str,
+    edges: list[dict[str, Any]],
+    named: dict[str, EntityLabel],
+    url: Callable[[str], str],
+) -> LayoutDrawing:
+    """Draw a limited number of entities: the nearest first, and some of each relation."""
+    stated = _interleave_edges(center, edges)
+    columns = _place_entities(center, stated)
+    boxes = {iri: _entity_box(named[iri], at, url(iri)) for iri, at in columns.items()}
+    boxes[center].kind, boxes[center].url = "start", ""
+    ways: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for start, predicate, end in stated:
+        if start in columns and end in columns:
+            ways[start, end].append(local_name(predicate))
+    shown = list(ways.items())[:MOST_EDGES]
+    return drawn([*boxes.values()], [chain(boxes[a], boxes[b], by) for (a, b), by in shown])
+
+
+def _search_query(request: HttpRequest) -> entity_search.EntitySearchQuery:
     """Raises `Malformed`."""
     offset = request.GET.get("offset", "0")
     if not (offset.isascii() and offset.isdecimal() and len(offset) <= 15):
@@ -102,30 +165,115 @@ def _wanted(request: HttpRequest) -> entity_search.EntitySearchQuery:
         query=request.GET.get("q", "")[: entity_search.LONGEST_QUERY],
         type=request.GET.get("type", "").strip()[:_LONGEST_TYPE] or None,
         limit=PAGE_SIZE,
-        offset=min(int(offset), _FURTHEST),
+        offset=min(int(offset), _MOST_OFFSET),
     )
 
 
-def _row(hit: entity_search.EntityHit) -> dict[str, Any]:
+def _hit_row(hit: entity_search.EntityHit) -> dict[str, Any]:
     return {
         "label": make_visible(hit.label),
         "iri": make_visible(hit.iri),
         "description": make_visible(hit.description),
         "language": hit.language,
-        "types": [(make_visible(local_name(one)), type_address(one)) for one in hit.types[:5]],
-        "url": entity_address(hit.iri),
+        "types": [(make_visible(local_name(one)), type_url(one)) for one in hit.types[:5]],
+        "url": entity_url(hit.iri),
     }
 
 
-def _kind(iri: str, count: int) -> dict[str, Any]:
+def _type_row(iri: str, count: int) -> dict[str, Any]:
     return {
         "iri": iri,
         "name": make_visible(local_name(iri)),
         "count": count,
-        "url": type_address(iri),
+        "url": type_url(iri),
     }
 
 
-def _address(wanted: entity_search.EntitySearchQuery, offset: int) -> str:
+def _search_url(wanted: entity_search.EntitySearchQuery, offset: int) -> str:
     said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
     return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"
+
+
+def _parse_depth(request: PageRequest) -> int:
+    """Raises `Malformed`."""
+    given = request.GET.get("depth", "1")
+    if given not in {str(one) for one in range(1, browsing.DEEPEST + 1)}:
+        raise Malformed(f"depth must be a whole number from 1 to {browsing.DEEPEST}.")
+    return int(given)
+
+
+def _count_left_out(seen: EntityView, depth: int, drawn: int) -> int:
+    """The number of entities not drawn: counted at depth 1, beyond it only of the edges read."""
+    ends = {end for one in seen.edges for end in (one["subject"], one["object"])}
+    near = seen.neighbours + 1
+    return max(0, (near if depth == 1 else max(near, len(ends))) - drawn)
+
+
+def _value_row(one: StatementValue) -> dict[str, Any]:
+    """A value with its datatype's name and its language tag."""
+    return {
+        "predicate": make_visible(local_name(one.predicate)),
+        "predicate_iri": make_visible(one.predicate),
+        "text": make_visible(one.text),
+        "tag": make_visible(local_name(one.tag)) if one.tag else "",
+        "cut": one.cut,
+    }
+
+
+def _relation_row(one: Relation, seen: EntityView) -> dict[str, Any]:
+    return {
+        "predicate": make_visible(local_name(one.predicate)),
+        "predicate_iri": make_visible(one.predicate),
+        **_edge_end(one.iri, seen),
+    }
+
+
+def _edge_row(one: dict[str, Any], seen: EntityView) -> dict[str, Any]:
+    return {
+        "subject": _edge_end(one["subject"], seen),
+        "predicate": make_visible(local_name(one["predicate"])),
+        "object": _edge_end(one["object"], seen),
+    }
+
+
+def _edge_end(iri: str, seen: EntityView) -> dict[str, str]:
+    if not iri:
+        return {"label": "", "iri": "", "url": ""}
+    return {
+        "label": make_visible(seen.named[iri].label),
+        "iri": make_visible(iri),
+        "url": entity_url(iri),
+    }
+
+
+def _interleave_edges(center: str, edges: list[dict[str, Any]]) -> list[Edge]:
+    """Edges by distance; within a distance, round-robin over relations and directions, so that
+    frequent ones do not displace others."""
+    kinds: dict[tuple[int, str, bool], list[Edge]] = defaultdict(list)
+    for one in edges:
+        edge = one["subject"], one["predicate"], one["object"]
+        kinds[one["depth"], one["predicate"], one["subject"] == center].append(edge)
+    order: list[Edge] = []
+    for depth in sorted({kind[0] for kind in kinds}):
+        lists = [found for kind, found in sorted(kinds.items()) if kind[0] == depth]
+        order += [edge for edge in joined(*zip_longest(*lists)) if edge is not None]
+    return order
+
+
+def _place_entities(center: str, edges: list[Edge]) -> dict[str, int]:
+    columns = {center: 0}
+    for start, _, end in edges:
+        for here, there, side in ((start, end, 1), (end, start, -1)):
+            if len(columns) < MOST_ENTITIES and here in columns and there not in columns:
+                columns[there] = _next_column(columns[here], side)
+    return columns
+
+
+def _next_column(column: int, side: int) -> int:
+    """The next column away from the center; from the center, on the side of the relation."""
+    return 2 * side if column == 0 else column + (2 if column > 0 else -2)
+
+
+def _entity_box(one: EntityLabel, column: int, url: str) -> LayoutBox:
+    caption = one.type or ("entity" if one.known else "only named")
+    return LayoutBox(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)

@@ -21,16 +21,16 @@ from tools.knowledge.entity_index import local_name
 from tools.knowledge.graph_documents import MOST_FLAWS, Syntax
 from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, page
-from tools.ui.knowledge.knowledge import entity_address
-from tools.web.proof import Proof, proof
+from tools.ui.knowledge.knowledge import entity_url
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "knowledge/knowledge_import.html"
 MOST_BYTES = 4 * 1024 * 1024  # the command allows more: here the browser carries the document
-_FORM = "knowledge import"
+_FORM_NAME = "knowledge import"
 _MOST_SHOWN = 20
-_ENDINGS = {".ttl": Syntax.TURTLE, ".jsonld": Syntax.JSON_LD, ".json": Syntax.JSON_LD}
-_NOTHING = "Give a document: choose a file, or paste it."
-_NO_TEXT = "The document is not UTF-8."
+_SYNTAX_BY_SUFFIX = {".ttl": Syntax.TURTLE, ".jsonld": Syntax.JSON_LD, ".json": Syntax.JSON_LD}
+_NO_DOCUMENT = "Give a document: choose a file, or paste it."
+_NOT_UTF8 = "The document is not UTF-8."
 _TOO_LARGE = f"The document is longer than {MOST_BYTES} bytes: manage.py import_knowledge takes it."
 
 
@@ -63,17 +63,17 @@ def import_page(request: PageRequest) -> HttpResponse:
     shown = KnowledgeImportPage()
     if request.method == "POST":
         try:
-            _perform(request, shown)
+            _handle_form(request, shown)
         except ToolcribError as refusal:
             shown.flaw, shown.status = refusal.message, refusal.http_status
             shown.errors = refusal.details.get("errors") or []
-    return _page(request, shown)
+    return _render_page(request, shown)
 
 
-def _perform(request: PageRequest, shown: KnowledgeImportPage) -> None:
+def _handle_form(request: PageRequest, shown: KnowledgeImportPage) -> None:
     """Raises `ToolcribError`; its message says whether it is unknown if the import was applied."""
     writes = request.POST.get("do") == "write"
-    given = shown.given = _kept(request) if writes else _asked(request)
+    given = shown.given = _previewed_document(request) if writes else _submitted_document(request)
     common: dict[str, Any] = {
         "organization": request.user.organization,
         "data": given.text.encode(),
@@ -86,13 +86,13 @@ def _perform(request: PageRequest, shown: KnowledgeImportPage) -> None:
         shown.preview = preview_import(**common)
 
 
-def _kept(request: PageRequest) -> KnowledgeImportInput:
+def _previewed_document(request: PageRequest) -> KnowledgeImportInput:
     """The document of the preview. Raises `Malformed`."""
-    raw = sealed_forms.opened(request.POST.get("kept", ""), request.user, _FORM)
+    raw = sealed_forms.opened(request.POST.get("kept", ""), request.user, _FORM_NAME)
     return KnowledgeImportInput(raw["text"], Syntax(raw["syntax"]), raw["name"])
 
 
-def _asked(request: PageRequest) -> KnowledgeImportInput:
+def _submitted_document(request: PageRequest) -> KnowledgeImportInput:
     """The submitted document. Raises `Malformed`."""
     file, name = request.FILES.get("file"), ""
     if file is not None:
@@ -104,25 +104,25 @@ def _asked(request: PageRequest) -> KnowledgeImportInput:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise Malformed(_NO_TEXT, code="not_text") from None
+        raise Malformed(_NOT_UTF8, code="not_text") from None
     if not text.strip():
-        raise Malformed(_NOTHING, code="nothing_given")
+        raise Malformed(_NO_DOCUMENT, code="nothing_given")
     return KnowledgeImportInput(
-        text, _syntax(request.POST.get("format", ""), name, text), make_visible(name)
+        text, _detect_syntax(request.POST.get("format", ""), name, text), make_visible(name)
     )
 
 
-def _syntax(chosen: str, name: str, text: str) -> Syntax:
+def _detect_syntax(chosen: str, name: str, text: str) -> Syntax:
     """The chosen syntax; else by the file's name; else by its content."""
     if chosen in set(Syntax):
         return Syntax(chosen)
-    for ending, syntax in _ENDINGS.items():
+    for ending, syntax in _SYNTAX_BY_SUFFIX.items():
         if name.lower().endswith(ending):
             return syntax
     return Syntax.JSON_LD if text.lstrip()[:1] in {"{", "["} else Syntax.TURTLE
 
 
-def _page(request: PageRequest, shown: KnowledgeImportPage) -> HttpResponse:
+def _render_page(request: PageRequest, shown: KnowledgeImportPage) -> HttpResponse:
     preview = shown.preview
     context: dict[str, Any] = {
         "shown": shown,
@@ -134,12 +134,12 @@ def _page(request: PageRequest, shown: KnowledgeImportPage) -> HttpResponse:
         "most_mib": MOST_BYTES // 1024 // 1024,
     }
     if preview is not None and shown.given is not None:
-        context |= _previewed(preview)
-        context["kept"] = sealed_forms.sealed(shown.given.raw, request.user, _FORM)
+        context |= _preview_context(preview)
+        context["kept"] = sealed_forms.sealed(shown.given.raw, request.user, _FORM_NAME)
     return render(request, TEMPLATE, context, status=shown.status)
 
 
-def _previewed(preview: GraphImportPreview) -> dict[str, Any]:
+def _preview_context(preview: GraphImportPreview) -> dict[str, Any]:
     found = preview.contents
     return {
         "contents": found,
@@ -148,16 +148,16 @@ def _previewed(preview: GraphImportPreview) -> dict[str, Any]:
         "types": [
             (make_visible(local_name(one)), count) for one, count in found.types[:_MOST_SHOWN]
         ],
-        "entities": [_entity(one, preview) for one in found.entities[:_MOST_SHOWN]],
+        "entities": [_entity_row(one, preview) for one in found.entities[:_MOST_SHOWN]],
         "more_entities": max(0, len(found.entities) - _MOST_SHOWN),
     }
 
 
-def _entity(iri: str, preview: GraphImportPreview) -> dict[str, Any]:
+def _entity_row(iri: str, preview: GraphImportPreview) -> dict[str, Any]:
     known = iri in preview.known
     return {
         "name": make_visible(local_name(iri)),
         "iri": make_visible(iri),
         "known": known,
-        "url": entity_address(iri) if known else "",
+        "url": entity_url(iri) if known else "",
     }

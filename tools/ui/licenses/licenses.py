@@ -30,15 +30,15 @@ from tools.licensing.kinds import kinds_in, names_of, passing
 from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization, User
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.licenses.tiers import UNDO, keep_undo, outlook_context, require_superuser, undo_key
-from tools.ui.settings.sandbox import Notice, manages
-from tools.web.proof import Proof, proof
+from tools.ui.licenses.tiers import UNDO_KEY, impact_context, keep_undo, require_superuser, undo_key
+from tools.ui.settings.sandbox import Notice, manages_tools
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/licenses.html"
-_NAMED = 3  # in a notice
+_MOST_NAMED = 3  # in a notice
 PAGE_SIZE = 25
 MOST_OFFERED = 200  # organizations in the suggestions
-_STATES = {  # words and colors of a chip
+_STATE_CHIPS = {  # words and colors of a chip
     LicenseState.NONE: ("no end", "active"),
     LicenseState.VALID: ("valid", "active"),
     LicenseState.EXPIRING: ("ends soon", "pending"),
@@ -48,7 +48,7 @@ _STATES = {  # words and colors of a chip
 
 
 @dataclass(frozen=True)
-class Use:
+class LicenseUsage:
     """An organization's custom tools against the limit of its effective tier."""
 
     custom: int
@@ -68,20 +68,20 @@ def notice(request: HttpRequest) -> dict[str, Any]:
     """A context processor: the license notice, computed when the page of a logged-in user shows
     it."""
     user = getattr(request, "user", None)
-    return {"license_notice": SimpleLazyObject(lambda: _notice_for(user))}
+    return {"license_notice": SimpleLazyObject(lambda: _user_notice(user))}
 
 
-def in_short(request: PageRequest) -> Notice:
+def license_summary(request: PageRequest) -> Notice:
     """One line about the tier and its limits, for the home page."""
-    standing, snapshot = standing_of(_place(request)), snapshot_of(request)
+    standing, snapshot = standing_of(_own_organization(request)), snapshot_of(request)
     custom = sum(tool.custom and not seats.put_out(tool) for tool in snapshot.tools.values())
     limit = standing.tier.max_custom_tools
     full = limit is not None and custom >= limit
     used = "1 custom tool" if custom == 1 else f"{custom} custom tools"
     most = "no limit" if limit is None else f"at most {limit}"
-    word, status = _STATES[standing.state]
+    word, status = _STATE_CHIPS[standing.state]
     tone = {"active": "warn" if full else "good", "pending": "warn"}.get(status, "bad")
-    until = f", {word}, until {_day(standing.expires_at)}" if standing.expires_at else ""
+    until = f", {word}, until {_date_text(standing.expires_at)}" if standing.expires_at else ""
     return Notice(tone, f"{standing.tier.name}: {used}, {most}{until}.")
 
 
@@ -92,11 +92,13 @@ def license_page(request: PageRequest) -> HttpResponse:
     wanted, slug = request.GET.get("tier", ""), request.GET.get("organization", "")
     if (wanted or slug) and not request.caller.is_superuser:
         require_superuser(request)
-    place = _named_place(request, slug)
-    context = _move_context(request, place) | (_asked(place, _tier(wanted)) if wanted else {})
+    place = _find_organization(request, slug)
+    context = _move_context(request, place) | (
+        _preview_context(place, _find_tier(wanted)) if wanted else {}
+    )
     if request.htmx and request.htmx.target == "change":
         return render(request, f"{TEMPLATE}#change", context)
-    return render(request, TEMPLATE, context | _whole(request))
+    return render(request, TEMPLATE, context | _page_context(request))
 
 
 @proof(Proof.NEEDED)
@@ -105,16 +107,22 @@ def license_page(request: PageRequest) -> HttpResponse:
 def change_tier(request: PageRequest) -> HttpResponseBase:
     """Move an organization to a tier, if the impact is still the one that was shown."""
     require_superuser(request)
-    place = _named_place(request, request.POST.get("organization", ""))
-    tier, left, mark = _tier(request.POST.get("tier", "")), place.tier, request.POST.get("mark", "")
+    place = _find_organization(request, request.POST.get("organization", ""))
+    tier, left, mark = (
+        _find_tier(request.POST.get("tier", "")),
+        place.tier,
+        request.POST.get("mark", ""),
+    )
     try:
         change = apply_move(organization=place, tier=tier, mark=mark, by=actor_of(request.caller))
     except Conflict as conflict:
         messages.error(request, conflict.message, extra_tags=conflict.code)
-        context = _move_context(request, place) | _asked(place, tier) | _whole(request)
+        context = (
+            _move_context(request, place) | _preview_context(place, tier) | _page_context(request)
+        )
         return render(request, TEMPLATE, context, status=conflict.http_status)
     keep_undo(request, kind="move", organization=str(place.pk), left=tier.pk, back=left.pk)
-    messages.success(request, _said(place, change), extra_tags=UNDO)
+    messages.success(request, _change_message(place, change), extra_tags=UNDO_KEY)
     return redirect("licenses")
 
 
@@ -130,50 +138,52 @@ def _move_context(request: PageRequest, place: Organization) -> dict[str, Any]:
     }
 
 
-def _asked(place: Organization, tier: LicenseTier) -> dict[str, Any]:
+def _preview_context(place: Organization, tier: LicenseTier) -> dict[str, Any]:
     """The impact of the tier, or a note that a signed license determines the tier."""
     if place.license_id and tier != place.tier:
         return {}
-    return {"wanted": tier} | outlook_context(outlook_of_move(place, tier))
+    return {"wanted": tier} | impact_context(outlook_of_move(place, tier))
 
 
-def _whole(request: PageRequest) -> dict[str, Any]:
-    context = _standing(request) | _used(request) | {"undo": undo_key(request)}
+def _page_context(request: PageRequest) -> dict[str, Any]:
+    context = _status_context(request) | _used(request) | {"undo": undo_key(request)}
     if request.caller.is_superuser:
         rows = Organization.objects.select_related("tier").order_by("slug")
         here = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-        context |= {"page": here, "places": _places(list(here))}
+        context |= {"page": here, "places": _organization_rows(list(here))}
     return context
 
 
-def _places(rows: list[Organization]) -> list[tuple[Organization, LicenseStatus, str, str, int]]:
+def _organization_rows(
+    rows: list[Organization],
+) -> list[tuple[Organization, LicenseStatus, str, str, int]]:
     """Each organization with its license state (word and color) and number of custom tools."""
     used = seats.counts([row.pk for row in rows])
     lowest = lowest_tier()
     found = []
     for row in rows:
         standing = standing_of(row, lowest)
-        found.append((row, standing, *_STATES[standing.state], used.get(row.pk, 0)))
+        found.append((row, standing, *_STATE_CHIPS[standing.state], used.get(row.pk, 0)))
     return found
 
 
-def _standing(request: PageRequest) -> dict[str, Any]:
-    standing = standing_of(_place(request))
-    word, tone = _STATES[standing.state]
+def _status_context(request: PageRequest) -> dict[str, Any]:
+    standing = standing_of(_own_organization(request))
+    word, tone = _STATE_CHIPS[standing.state]
     return {"standing": standing, "state_word": word, "state_tone": tone}
 
 
 def _used(request: PageRequest) -> dict[str, Any]:
-    return {"use": _use(snapshot_of(request), standing_of(_place(request)))}
+    return {"use": _license_usage(snapshot_of(request), standing_of(_own_organization(request)))}
 
 
-def _use(snapshot: Snapshot, standing: LicenseStatus) -> Use:
+def _license_usage(snapshot: Snapshot, standing: LicenseStatus) -> LicenseUsage:
     custom = seats.custom_by_age(snapshot)
     builtin = [tool for tool in snapshot.sorted_tools if not tool.custom]
     put_out = [tool.name for tool in custom if seats.put_out(tool)]
     included = names_of(passing(kinds_in(snapshot), snapshot, includes))
     in_use = [tool.name for tool in snapshot.sorted_tools if tool.enabled]
-    return Use(
+    return LicenseUsage(
         custom=len(custom) - len(put_out),
         limit=standing.tier.max_custom_tools,
         builtins=sum(tool.name in included for tool in builtin),
@@ -183,21 +193,21 @@ def _use(snapshot: Snapshot, standing: LicenseStatus) -> Use:
     )
 
 
-def _place(request: PageRequest) -> Organization:
+def _own_organization(request: PageRequest) -> Organization:
     return Organization.objects.select_related("tier").get(pk=request.caller.organization_id)
 
 
-def _tier(name: str) -> LicenseTier:
+def _find_tier(name: str) -> LicenseTier:
     found = LicenseTier.objects.filter(name=name).first()
     if found is None:
         raise NotFound(f"There is no tier {name[:60]!r}.", code="tier_not_found")
     return found
 
 
-def _named_place(request: PageRequest, slug: str) -> Organization:
+def _find_organization(request: PageRequest, slug: str) -> Organization:
     """The named organization; the user's own where none is named."""
     if not slug:
-        return _place(request)
+        return _own_organization(request)
     rows = Organization.objects.select_related("tier")
     found = rows.filter(slug=slug).first() if SLUG.fullmatch(slug) else None
     if found is None:
@@ -205,28 +215,28 @@ def _named_place(request: PageRequest, slug: str) -> Organization:
     return found
 
 
-def _said(place: Organization, change: TierImpact) -> str:
+def _change_message(place: Organization, change: TierImpact) -> str:
     parts = [f"The tier of {place.slug} is now {change.tier}."]
     if change.disabled:
-        parts.append(f"Disabled: {_some(change.disabled)}.")
+        parts.append(f"Disabled: {_first_names(change.disabled)}.")
     if change.enabled:
-        parts.append(f"Enabled again: {_some(change.enabled)}.")
+        parts.append(f"Enabled again: {_first_names(change.enabled)}.")
     return " ".join(parts)
 
 
-def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
+def _user_notice(user: User | AnonymousUser | None) -> Notice | None:
     """Before the license ends for users who manage tools; afterwards for all, since tools may be
     missing."""
     if not isinstance(user, User) or user.organization.license_expires_at is None:
         return None
     standing = standing_of(Organization.objects.select_related("tier").get(pk=user.organization_id))
-    if standing.state == LicenseState.EXPIRING and manages(user):
+    if standing.state == LicenseState.EXPIRING and manages_tools(user):
         name = "license-ends-today" if _days_left(standing) <= 1 else "license-ends-soon"
-        return Notice("warn", _expiring(standing), name)
+        return Notice("warn", _expiring_text(standing), name)
     if standing.state == LicenseState.GRACE:
-        return Notice("warn", _grace(standing), "license-grace")
+        return Notice("warn", _grace_text(standing), "license-grace")
     if standing.state == LicenseState.EXPIRED:
-        return Notice("bad", _expired(standing, user), "license-ended")
+        return Notice("bad", _expired_text(standing, user), "license-ended")
     return None
 
 
@@ -235,29 +245,31 @@ def _days_left(standing: LicenseStatus) -> int:
     return ceil((standing.expires_at - timezone.now()).total_seconds() / 86_400)
 
 
-def _expiring(standing: LicenseStatus) -> str:
+def _expiring_text(standing: LicenseStatus) -> str:
     days = _days_left(standing)
     left = "today" if days <= 1 else f"in {days} days"
     return (
-        f"The {standing.own.name} licence ends {left}, on {_day(standing.expires_at)}. Nothing "
-        f"changes until {_day(standing.grace_ends_at)}; install a new one by then."
+        f"The {standing.own.name} licence ends {left}, on {_date_text(standing.expires_at)}. "
+        f"Nothing changes until {_date_text(standing.grace_ends_at)}; install a new one by then."
     )
 
 
-def _grace(standing: LicenseStatus) -> str:
+def _grace_text(standing: LicenseStatus) -> str:
     fallback = lowest_tier() or standing.own
     return (
-        f"The {standing.own.name} licence ended on {_day(standing.expires_at)}. Its days of grace "
-        f"end on {_day(standing.grace_ends_at)}; then only what {fallback.name} includes can be "
-        "used."
+        f"The {standing.own.name} licence ended on {_date_text(standing.expires_at)}. Its days of "
+        f"grace end on {_date_text(standing.grace_ends_at)}; then only what {fallback.name} "
+        "includes can be used."
     )
 
 
-def _expired(standing: LicenseStatus, user: User) -> str:
+def _expired_text(standing: LicenseStatus, user: User) -> str:
     names = [*_disabled_names(user)]
-    said = f"Disabled: {_some(names)}." if names else "No tool of your own had to be disabled."
+    said = (
+        f"Disabled: {_first_names(names)}." if names else "No tool of your own had to be disabled."
+    )
     return (
-        f"The {standing.own.name} licence ended on {_day(standing.expires_at)}. Only what "
+        f"The {standing.own.name} licence ended on {_date_text(standing.expires_at)}. Only what "
         f"{standing.tier.name} includes can be used. {said}"
     )
 
@@ -266,10 +278,10 @@ def _disabled_names(user: User) -> list[str]:
     return [*seats.disabled(user.organization_id).values_list("name", flat=True)]
 
 
-def _some(names: list[str] | tuple[str, ...]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _first_names(names: list[str] | tuple[str, ...]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _day(moment: datetime | None) -> str:
+def _date_text(moment: datetime | None) -> str:
     return f"{moment.day} {moment:%B %Y}" if moment else "no day"

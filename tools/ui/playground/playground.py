@@ -1,6 +1,8 @@
-"""`/playground/`: call any tool, as the user or as an agent that they may impersonate."""
+"""`/playground/`: call any tool, as the user or as an agent that they may impersonate, and show the
+response as a REST client gets it."""
 
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -21,25 +23,25 @@ from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution import actions
+from tools.execution import actions, confirmations
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
+from tools.shapes import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
-from tools.ui.display import milliseconds, pretty
-from tools.ui.executions.executions import shown_execution
-from tools.ui.executions.replaying import (
+from tools.ui.display import cut, milliseconds, pretty
+from tools.ui.executions.executions import execution_context
+from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
+from tools.ui.playground.replay import (
     ReplayComparison,
     ReplaySource,
-    compared,
+    compare_results,
+    find_replayed_execution,
     from_execution,
     from_record,
-    replayed,
 )
-from tools.ui.playground.answering import PlaygroundResponse, answer_of, answer_to
-from tools.ui.playground.attempts import PlaygroundAttempt, attempt_of
-from tools.ui.playground.snippets import Snippet, snippets_of
-from tools.web.proof import Proof, proof
+from tools.ui.playground.snippets import Snippet, code_snippets
+from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "playground/playground.html"
 WAIT_S = 20.0
@@ -47,10 +49,27 @@ LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the call
 FORM, JSON = "form", "json"
 MOST_FOUND = 20
 MOST_AGENTS = 500
-MOST_REMEMBERED = 20
-_HISTORY = (
+MOST_HISTORY = 20
+_HISTORY_FIELDS = (
     "tool_name", "status", "parked_below", "agent__slug", "created_at", "duration_ms", "error_code",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlaygroundResponse:
+    """`body` is the body of the response, indented."""
+
+    status: int
+    body: str
+    observation: str = ""
+
+    @property
+    def phrase(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+    @property
+    def good(self) -> bool:
+        return self.status < HTTPStatus.BAD_REQUEST
 
 
 @dataclass(frozen=True)
@@ -73,7 +92,7 @@ class PlaygroundContext:
 
 
 @dataclass
-class Play:
+class PlaygroundForm:
     """One call: its form, the same arguments as JSON, and which of the two is sent."""
 
     tool: CatalogTool
@@ -129,47 +148,78 @@ class Play:
 @page
 def playground_page(request: PageRequest) -> HttpResponse:
     if request.method == "POST":
-        return _posted(request)
+        return _handle_form(request)
     if "follow" in request.GET:
-        return _followed(request)
-    source = _source(request)
+        return _render_followed(request)
+    source = _replay_source(request)
     if source is None:
-        standing = standing_of(request, request.GET.get("as", ""))
+        standing = playground_context(request, request.GET.get("as", ""))
         name = request.GET.get("tool", "")
-        return _page(request, standing, _begun(standing, name) if name else None)
+        return _render_page(request, standing, _new_form(standing, name) if name else None)
     agents = agents_for(request.caller.user_id).filter(active=True)
     mine = not source.agent or agents.filter(slug=source.agent).exists()
-    standing = standing_of(request, source.agent if mine else "")
-    play = _begun(standing, source.tool, source)
+    standing = playground_context(request, source.agent if mine else "")
+    play = _new_form(standing, source.tool, source)
     play.instead_of = "" if mine else source.agent
-    return _page(request, standing, play)
+    return _render_page(request, standing, play)
 
 
-def _posted(request: PageRequest) -> HttpResponse:
+def playground_context(request: PageRequest, agent: str) -> PlaygroundContext:
+    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
+    return PlaygroundContext(request.caller, agent, caller, snapshot_for(caller))
+
+
+def impersonable_agents(request: PageRequest) -> list[str]:
+    """The agents that the user may impersonate."""
+    active = agents_for(request.caller.user_id).filter(active=True)
+    return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])
+
+
+def current_response(execution: Execution) -> PlaygroundResponse:
+    """The current response: 200 once the call is over, 202 before, else the refusal's status."""
+    refusal = actions.refusal_of(execution)
+    if refusal is not None:
+        return refusal_response(refusal, execution.request_id)
+    held = confirmations.of_executions([execution]).get(execution.pk)
+    status = HTTPStatus.OK if execution.over else HTTPStatus.ACCEPTED
+    return PlaygroundResponse(
+        status, _body_text(execution_shape(execution, held)), execution.observation
+    )
+
+
+def refusal_response(refusal: ToolcribError, request_id: str = "") -> PlaygroundResponse:
+    named = {"request_id": request_id} if request_id else {}
+    return PlaygroundResponse(refusal.http_status, _body_text(refusal_shape(refusal) | named))
+
+
+def _handle_form(request: PageRequest) -> HttpResponse:
     """Call through the execution pipeline; or show the form for another caller, or snippets."""
     data = request.POST
-    standing = standing_of(request, data.get("as", ""))
+    standing = playground_context(request, data.get("as", ""))
     if not data.get("tool"):
         raise Malformed("Choose a tool first.")
     tool = standing.tool(data["tool"])
-    play = Play(tool, attempt_of(tool, standing.caller, standing.snapshot))
+    play = PlaygroundForm(tool, new_attempt(tool, standing.caller, standing.snapshot))
     usual = replace(play.attempt)
     play.attempt.fill(data)
     parameters = play.read(data)
-    play.again = replayed(request.caller, data.get("again", ""), tool.name)
+    play.again = find_replayed_execution(request.caller, data.get("again", ""), tool.name)
     if data.get("do") == "as":
         play.attempt.groups, play.attempt.offered = usual.groups, usual.offered
     elif not play.flawed:
         if data.get("do") != "write":
-            _call(request, standing, play, parameters)
-        play.snippets = _snippets(request, play, parameters)
+            _execute(request, standing, play, parameters)
+        play.snippets = _call_snippets(request, play, parameters)
     if request.htmx:
-        return render(request, f"{TEMPLATE}#play", _context(request, standing, play))
-    return _page(request, standing, play)
+        return render(request, f"{TEMPLATE}#play", _template_context(request, standing, play))
+    return _render_page(request, standing, play)
 
 
-def _call(
-    request: PageRequest, standing: PlaygroundContext, play: Play, parameters: dict[str, Any]
+def _execute(
+    request: PageRequest,
+    standing: PlaygroundContext,
+    play: PlaygroundForm,
+    parameters: dict[str, Any],
 ) -> None:
     attempt = play.attempt
     call = Call(play.tool.name, parameters, group=attempt.asked, state=attempt.state)
@@ -178,32 +228,34 @@ def _call(
         execution = actions.execute(caller=standing.caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         row = attempt.refused(refusal)
-        play.answer = answer_to(refusal)
+        play.answer = refusal_response(refusal)
     else:
-        row = _made(request.caller, execution.pk)
+        row = _find_own_execution(request.caller, execution.pk)
         row.rate = execution.rate
-        play.answer = answer_of(row)
-    attempt.execution = shown_execution(row) if row else None
-    play.compared = _compared(play.again, row)
+        play.answer = current_response(row)
+    attempt.execution = execution_context(row) if row else None
+    play.compared = _compare_finished(play.again, row)
 
 
-def _followed(request: PageRequest) -> HttpResponse:
+def _render_followed(request: PageRequest) -> HttpResponse:
     """The partial with the result of a call that the user has made here."""
-    execution = _made(request.caller, _identifier(request.GET.get("follow", "")))
-    shown = shown_execution(execution)
+    execution = _find_own_execution(request.caller, _parse_id(request.GET.get("follow", "")))
+    shown = execution_context(execution)
     if request.htmx and request.GET.get("seen") == shown["seen"]:
         return HttpResponse(status=204)  # keeps the focus and selection of the page
-    again = replayed(request.caller, request.GET.get("again", ""), execution.tool_name)
+    again = find_replayed_execution(
+        request.caller, request.GET.get("again", ""), execution.tool_name
+    )
     context = {
         "shown": shown,
-        "answer": answer_of(execution),
+        "answer": current_response(execution),
         "again": again,
-        "compared": _compared(again, execution),
+        "compared": _compare_finished(again, execution),
     }
     return render(request, f"{TEMPLATE}#answer", context)
 
 
-def _made(person: Caller, identifier: UUID) -> Execution:
+def _find_own_execution(person: Caller, identifier: UUID) -> Execution:
     """A call that the user has made and may read. Raises `NotFound` for any other."""
     found = readable(person).shown().filter(made_by=person.user_id, pk=identifier).first()
     if found is None:
@@ -211,22 +263,19 @@ def _made(person: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def standing_of(request: PageRequest, agent: str) -> PlaygroundContext:
-    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
-    return PlaygroundContext(request.caller, agent, caller, snapshot_for(caller))
-
-
-def _source(request: PageRequest) -> ReplaySource | None:
+def _replay_source(request: PageRequest) -> ReplaySource | None:
     """The call to load."""
     for name, read in (("from", from_execution), ("record", from_record)):
         if text := request.GET.get(name):
-            return read(request.caller, _identifier(text))
+            return read(request.caller, _parse_id(text))
     return None
 
 
-def _begun(standing: PlaygroundContext, name: str, source: ReplaySource | None = None) -> Play:
+def _new_form(
+    standing: PlaygroundContext, name: str, source: ReplaySource | None = None
+) -> PlaygroundForm:
     tool = standing.tool(name)
-    play = Play(tool, attempt_of(tool, standing.caller, standing.snapshot))
+    play = PlaygroundForm(tool, new_attempt(tool, standing.caller, standing.snapshot))
     if source is None:
         play.raw = pretty(play.attempt.form.parameters())
         for item in play.attempt.form.every:
@@ -242,15 +291,17 @@ def _begun(standing: PlaygroundContext, name: str, source: ReplaySource | None =
     return play
 
 
-def _compared(before: Execution | None, after: Execution | None) -> ReplayComparison | None:
+def _compare_finished(before: Execution | None, after: Execution | None) -> ReplayComparison | None:
     """The comparison, once the new call is over too."""
-    return compared(before, after) if before and after and after.over else None
+    return compare_results(before, after) if before and after and after.over else None
 
 
-def _snippets(request: PageRequest, play: Play, parameters: dict[str, Any]) -> list[Snippet]:
+def _call_snippets(
+    request: PageRequest, play: PlaygroundForm, parameters: dict[str, Any]
+) -> list[Snippet]:
     address = request.build_absolute_uri(reverse("api-execute", args=[play.tool.name]))
     attempt = play.attempt
-    return snippets_of(
+    return code_snippets(
         address,
         tool=play.tool.name,
         parameters=parameters,
@@ -259,20 +310,22 @@ def _snippets(request: PageRequest, play: Play, parameters: dict[str, Any]) -> l
     )
 
 
-def _page(request: PageRequest, standing: PlaygroundContext, play: Play | None) -> HttpResponse:
-    context = _context(request, standing, play)
+def _render_page(
+    request: PageRequest, standing: PlaygroundContext, play: PlaygroundForm | None
+) -> HttpResponse:
+    context = _template_context(request, standing, play)
     if play is not None:
         return render(request, TEMPLATE, context)
     words = request.GET.get("q", "").strip()[:200]
-    context |= {"q": words, **_found(standing, words)}
+    context |= {"q": words, **_search_tools(standing, words)}
     if request.htmx.target != "found":
         return render(request, TEMPLATE, context)
     part = render(request, f"{TEMPLATE}#found", context)
-    return replace_url(part, _address({"q": words, "as": standing.agent}))
+    return replace_url(part, _playground_url({"q": words, "as": standing.agent}))
 
 
-def _context(
-    request: PageRequest, standing: PlaygroundContext, play: Play | None
+def _template_context(
+    request: PageRequest, standing: PlaygroundContext, play: PlaygroundForm | None
 ) -> dict[str, Any]:
     return {
         "play": play,
@@ -283,12 +336,12 @@ def _context(
         "compared": play.compared if play else None,
         "again": play.again if play else None,
         "agent": standing.agent,
-        "agents": agents_of(request),
-        "history": _history(request),
+        "agents": impersonable_agents(request),
+        "history": _call_history(request),
     }
 
 
-def _found(standing: PlaygroundContext, words: str) -> dict[str, Any]:
+def _search_tools(standing: PlaygroundContext, words: str) -> dict[str, Any]:
     tools = visible_tools(standing.viewer, standing.snapshot)
     if words:
         tools = tuple(
@@ -297,30 +350,28 @@ def _found(standing: PlaygroundContext, words: str) -> dict[str, Any]:
     return {"found": tools[:MOST_FOUND], "total": len(tools)}
 
 
-def agents_of(request: PageRequest) -> list[str]:
-    """The agents that the user may impersonate."""
-    active = agents_for(request.caller.user_id).filter(active=True)
-    return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])
-
-
-def _history(request: PageRequest) -> list[Execution]:
+def _call_history(request: PageRequest) -> list[Execution]:
     """The user's calls, the newest first."""
     rows = readable(request.caller).filter(made_by=request.caller.user_id, parent=None)
     found = list(
-        rows.select_related("agent").only(*_HISTORY).order_by("-created_at")[:MOST_REMEMBERED]
+        rows.select_related("agent").only(*_HISTORY_FIELDS).order_by("-created_at")[:MOST_HISTORY]
     )
     for row in found:
         row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
     return found
 
 
-def _identifier(text: str) -> UUID:
+def _parse_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
         raise NotFound("There is no such call among yours.", code="execution_not_found") from None
 
 
-def _address(asked: dict[str, str]) -> str:
+def _playground_url(asked: dict[str, str]) -> str:
     query = {name: value for name, value in asked.items() if value}
     return reverse("playground") + (f"?{urlencode(query)}" if query else "")
+
+
+def _body_text(value: dict[str, Any]) -> str:
+    return cut(pretty(value))

@@ -1,6 +1,9 @@
 """`/servers/new/` and the forms that change a server: one for each transport, and one for the
-credentials of a user or agent."""
+credentials of a user or agent. Submitted headers and environment variables are never shown
+again."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -14,7 +17,8 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.mcp.mcp_tokens import owner_texts
-from tools.catalog.mcp.mcp_values import shown_values
+from tools.catalog.mcp.mcp_values import MOST_VALUES, SEALED, shown_values
+from tools.definitions.servers import MASK
 from tools.errors import ToolcribError
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
 from tools.ui.access import PageRequest, page
@@ -30,21 +34,45 @@ from tools.ui.inputs import (
     placed,
     plain,
 )
-from tools.ui.servers.secrets import secrets_of, values_from
 from tools.ui.servers.servers import TRANSPORTS
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
-FORM, CREDENTIALS = "servers/server_form.html", "servers/server_credentials.html"
-_PLACE = frozenset({"name", "url", "command", "args"})
-_SCOPES = (
+FORM_TEMPLATE, CREDENTIALS_TEMPLATE = "servers/server_form.html", "servers/server_credentials.html"
+_ADDRESS_FIELDS = frozenset({"name", "url", "command", "args"})
+_SCOPE_CHOICES = (
     (CredentialScope.ORGANIZATION, "the organization’s"),
     (CredentialScope.USER, "each person’s own"),
     (CredentialScope.AGENT, "each agent’s own"),
 )
-_DRIFT = (
+_DRIFT_CHOICES = (
     (OnDrift.REFUSE, "refuse it"),
     (OnDrift.SERVE, "serve it as approved"),
 )
+LITERAL = "value"
+EMPTY_ROWS = 3  # empty rows for new ones
+_REFERENCE_KINDS = {"env": "environment variable", "file": "file"}
+
+
+@dataclass(frozen=True)
+class SecretRow:
+    """One header or variable; `kept` marks one that is set already."""
+
+    key: str
+    name: str
+    kind: str
+    kept: bool
+    options: list[tuple[str, str]]
+
+    @property
+    def label(self) -> str:
+        return self.name or "a new one"
+
+
+@dataclass(frozen=True)
+class SecretInputs:
+    field: str
+    title: str
+    rows: list[SecretRow]
 
 
 @proof(Proof.NEEDED)
@@ -52,19 +80,19 @@ _DRIFT = (
 @page
 def write_server(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_mcpserver")
-    row = McpServer(transport=_transport(request, Transport.STREAMABLE_HTTP))
-    inputs = _inputs(row, row.transport, new=True)
+    row = McpServer(transport=_parse_transport(request, Transport.STREAMABLE_HTTP))
+    inputs = _server_inputs(row, row.transport, new=True)
     if request.method == "GET":
-        return _form(request, inputs, row, None)
-    said = _said(request, inputs, row, row.transport)
+        return _render_form(request, inputs, row, None)
+    said = _parse_inputs(request, inputs, row, row.transport)
     try:
         made = mcp_servers.create_server(
             organization=request.user.organization,
-            server={"name": _value(inputs, "name"), **said},
+            server={"name": _input_value(inputs, "name"), **said},
             by=actor_of(request.caller),
         )
     except ToolcribError as error:
-        return _form(request, inputs, row, None, error)
+        return _render_form(request, inputs, row, None, error)
     messages.success(request, f"{made.name} is registered. Nothing was asked of it yet.")
     return redirect("server", name=made.name)
 
@@ -75,19 +103,19 @@ def write_server(request: PageRequest) -> HttpResponseBase:
 def change_server(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_mcpserver")
     row = mcp_servers.find_server(request.user.organization, name)
-    transport = _transport(request, Transport(row.transport))
-    inputs = _inputs(row, transport, new=False)
+    transport = _parse_transport(request, Transport(row.transport))
+    inputs = _server_inputs(row, transport, new=False)
     if request.method == "GET":
-        return _form(request, inputs, row, transport)
+        return _render_form(request, inputs, row, transport)
     try:
         mcp_servers.change_server(
             row=row,
-            changes=_said(request, inputs, row, transport),
+            changes=_parse_inputs(request, inputs, row, transport),
             by=actor_of(request.caller),
         )
     except ToolcribError as error:
         fresh = mcp_servers.find_server(request.user.organization, name)
-        return _form(request, inputs, fresh, transport, error)
+        return _render_form(request, inputs, fresh, transport, error)
     messages.success(request, f"{row.name} is changed.")
     return redirect("server", name=row.name)
 
@@ -95,12 +123,12 @@ def change_server(request: PageRequest, name: str) -> HttpResponseBase:
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
-def credentials(request: PageRequest, name: str) -> HttpResponseBase:
+def credentials_page(request: PageRequest, name: str) -> HttpResponseBase:
     """Credentials that calls of one user or agent send in addition to the shared ones."""
     require(request.caller, "change_mcpserver")
     row = mcp_servers.find_server(request.user.organization, name)
     if request.method == "GET":
-        return _credentials(request, row)
+        return _render_credentials(request, row)
     given, by = plain(request.POST), actor_of(request.caller)
     if owner := given.get("remove"):
         mcp_servers.delete_credential(row=row, owner=owner[:200], by=by)
@@ -108,42 +136,76 @@ def credentials(request: PageRequest, name: str) -> HttpResponseBase:
         return redirect("server-credentials", name=row.name)
     owner = f"{row.credential_scope}:{given.get('owner', '').strip()}"
     found = mcp_servers.find_credential(row, owner[:200])
-    field = _field(row.transport)
+    field = _secret_field(row.transport)
     before = getattr(found, field) if found else {}
-    fresh = values_from(field, given, before)
+    fresh = parse_secrets(field, given, before)
     values = {field: shown_values(before) | fresh}
     try:
         mcp_servers.set_credential(row=row, owner=owner, values=values, by=by)
     except ToolcribError as error:
-        return _credentials(request, row, error, given.get("owner", ""))
+        return _render_credentials(request, row, error, given.get("owner", ""))
     messages.success(request, f"The credentials of {owner} are kept.")
     return redirect("server-credentials", name=row.name)
 
 
-def _transport(request: PageRequest, default: Transport) -> Transport:
+def secret_inputs(field: str, title: str, values: Mapping[str, Any]) -> SecretInputs:
+    """The rows of a form: those that are set, and some empty ones. They contain no secrets."""
+    kept = [
+        SecretRow(
+            f"{field}-{at}", name, _secret_kind(value), True, _kind_options(_secret_kind(value))
+        )
+        for at, (name, value) in enumerate(sorted(values.items()))
+    ]
+    begin = len(kept)
+    spare = [
+        SecretRow(f"{field}-{at}", "", LITERAL, False, _kind_options(LITERAL))
+        for at in range(begin, min(begin + EMPTY_ROWS, MOST_VALUES))
+    ]
+    return SecretInputs(field, title, kept + spare)
+
+
+def parse_secrets(field: str, data: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The submitted values. A kept row without a new value stays; one without a name is ignored."""
+    said: dict[str, Any] = {}
+    for at in range(MOST_VALUES):
+        key = f"{field}-{at}"
+        name, kind = data.get(f"{key}-name", "").strip(), data.get(f"{key}-kind", LITERAL)
+        value = data.get(f"{key}-value", "")
+        if not name or data.get(f"{key}-remove"):
+            continue
+        if kind != LITERAL:
+            reference, _, target = kind.partition(":")
+            said[name] = {reference: target}
+        else:
+            stays = not value and before.get(name) == SEALED
+            said[name] = MASK if stays else value
+    return said
+
+
+def _parse_transport(request: PageRequest, default: Transport) -> Transport:
     """The transport of the tab: part of the URL, so that a form is shown again on its tab."""
     wanted = request.GET.get("transport", "")
     return Transport(wanted) if wanted in Transport.values else default
 
 
-def _field(transport: str) -> str:
+def _secret_field(transport: str) -> str:
     return "env" if transport == Transport.STDIO else "headers"
 
 
-def _inputs(row: McpServer, transport: str, *, new: bool) -> list[FormInput]:
+def _server_inputs(row: McpServer, transport: str, *, new: bool) -> list[FormInput]:
     own = FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'.")
-    place = _command(row) if transport == Transport.STDIO else _address(row)
-    return [*([own] if new else []), *place, *_rules(row, new)]
+    place = _command_inputs(row) if transport == Transport.STDIO else _url_inputs(row)
+    return [*([own] if new else []), *place, *_rule_inputs(row, new)]
 
 
-def _address(row: McpServer) -> list[FormInput]:
+def _url_inputs(row: McpServer) -> list[FormInput]:
     return [
         FormInput("url", "Address", required=True, value=row.url,
               help="Such as https://mcp.example.com/mcp."),
     ]  # fmt: skip
 
 
-def _command(row: McpServer) -> list[FormInput]:
+def _command_inputs(row: McpServer) -> list[FormInput]:
     allowed = [*settings.MCP_STDIO_ALLOWED]
     return [
         FormInput("command", "Server", Widget.SELECT, options=choices(allowed), value=row.command,
@@ -152,13 +214,13 @@ def _command(row: McpServer) -> list[FormInput]:
     ]  # fmt: skip
 
 
-def _rules(row: McpServer, new: bool) -> list[FormInput]:
+def _rule_inputs(row: McpServer, new: bool) -> list[FormInput]:
     names = row.default_groups
     kind = DEFAULT if names is None else THESE if names else NONE
     asked = [
         FormInput("credential_scope", "Credentials of a call", Widget.SELECT,
-              options=_SCOPES, value=row.credential_scope),
-        FormInput("on_drift", "A tool that changed upstream", Widget.SELECT, options=_DRIFT,
+              options=_SCOPE_CHOICES, value=row.credential_scope),
+        FormInput("on_drift", "A tool that changed upstream", Widget.SELECT, options=_DRIFT_CHOICES,
               value=row.on_drift, help="Until a person has looked at the change."),
         FormInput("check_every_s", "Check its list every", value=f"{row.check_every_s:g}",
               help="Seconds a list may be old that a call is held to; 0 asks before each."),
@@ -175,11 +237,11 @@ def _rules(row: McpServer, new: bool) -> list[FormInput]:
     return asked
 
 
-def _value(inputs: list[FormInput], key: str) -> str:
+def _input_value(inputs: list[FormInput], key: str) -> str:
     return next((one.value.strip() for one in inputs if one.key == key), "")
 
 
-def _said(
+def _parse_inputs(
     request: PageRequest, inputs: list[FormInput], row: McpServer, transport: str
 ) -> dict[str, Any]:
     """The submitted values in the API's format; the inputs keep the submitted texts."""
@@ -187,7 +249,7 @@ def _said(
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
     told = {one.key: one.value.strip() for one in inputs}
-    field = _field(transport)
+    field = _secret_field(transport)
     said: dict[str, Any] = {
         key: told[key] for key in ("credential_scope", "on_drift", "remote_name")
     }
@@ -197,19 +259,19 @@ def _said(
         "command": told.get("command", ""),
         "args": [line for line in told.get("args", "").splitlines() if line],
         "group": listed(told["group_kind"], told["group"]),
-        "check_every_s": _number(told["check_every_s"]),
-        field: values_from(field, given, getattr(row, field)),
+        "check_every_s": _parse_number(told["check_every_s"]),
+        field: parse_secrets(field, given, getattr(row, field)),
     }
     return said | ({"enabled": bool(told["enabled"])} if "enabled" in told else {})
 
 
-def _number(text: str) -> float | str:
+def _parse_number(text: str) -> float | str:
     """A number; other texts are returned unchanged, and validation refuses them."""
     plain_digits = text.replace(".", "", 1)
     return float(text) if plain_digits.isascii() and plain_digits.isdecimal() else text[:40]
 
 
-def _form(
+def _render_form(
     request: PageRequest,
     inputs: list[FormInput],
     row: McpServer,
@@ -217,41 +279,63 @@ def _form(
     error: ToolcribError | None = None,
 ) -> HttpResponse:
     chosen = transport or row.transport
-    field = _field(chosen)
+    field = _secret_field(chosen)
     title = "Environment" if field == "env" else "Headers"
     context = {
         "sections": [
-            ("What it is", [one for one in inputs if one.key in _PLACE]),
-            ("Rules", [one for one in inputs if one.key not in _PLACE]),
+            ("What it is", [one for one in inputs if one.key in _ADDRESS_FIELDS]),
+            ("Rules", [one for one in inputs if one.key not in _ADDRESS_FIELDS]),
         ],
         "row": None if transport is None else row,
         "transport": chosen,
         "transports": TRANSPORTS.items(),
-        "secrets": secrets_of(field, title, getattr(row, field)),
+        "secrets": secret_inputs(field, title, getattr(row, field)),
         "nothing_allowed": chosen == Transport.STDIO and not settings.MCP_STDIO_ALLOWED,
-        "flaws": placed(_flaws(error), inputs),
+        "flaws": placed(_form_errors(error), inputs),
         "refused": error is not None,
     }
-    return render(request, FORM, context, status=error.http_status if error else 200)
+    return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)
 
 
-def _flaws(error: ToolcribError | None) -> list[dict[str, str]]:
+def _form_errors(error: ToolcribError | None) -> list[dict[str, str]]:
     if error is None:
         return []
     return error.details.get("errors") or [{"field": "", "message": error.message}]
 
 
-def _credentials(
+def _render_credentials(
     request: PageRequest, row: McpServer, error: ToolcribError | None = None, owner: str = ""
 ) -> HttpResponse:
-    field, rows = _field(row.transport), list(row.credentials.all())
+    field, rows = _secret_field(row.transport), list(row.credentials.all())
     names = owner_texts(one.owner for one in rows)
     context = {
         "row": row,
         "rows": [(names[one.owner], shown_values(getattr(one, field))) for one in rows],
-        "secrets": secrets_of(field, "Environment" if field == "env" else "Headers", {}),
+        "secrets": secret_inputs(field, "Environment" if field == "env" else "Headers", {}),
         "owner": owner,
-        "flaws": _flaws(error),
+        "flaws": _form_errors(error),
         "refused": error is not None,
     }
-    return render(request, CREDENTIALS, context, status=error.http_status if error else 200)
+    return render(
+        request, CREDENTIALS_TEMPLATE, context, status=error.http_status if error else 200
+    )
+
+
+def _secret_kind(value: Any) -> str:
+    if value == SEALED or not isinstance(value, dict):
+        return LITERAL
+    kind, target = next(iter(value.items()), ("", ""))
+    return f"{kind}:{target}"
+
+
+def _kind_options(kind: str) -> list[tuple[str, str]]:
+    """The kinds of a value: literal, or a reference that the operator allows."""
+    known = list(dict.fromkeys([*settings.MCP_REFERENCES_ALLOWED, kind]))
+    references = [(one, _reference_text(one)) for one in known if one != LITERAL]
+    return [(LITERAL, "a value, kept encrypted"), *references]
+
+
+def _reference_text(reference: str) -> str:
+    kind, _, target = reference.partition(":")
+    gone = "" if reference in settings.MCP_REFERENCES_ALLOWED else " (not allowed any more)"
+    return f"{_REFERENCE_KINDS.get(kind, kind)} {target}{gone}"

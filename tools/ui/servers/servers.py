@@ -22,10 +22,14 @@ from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.shapes import mcp_server_shape
 from tools.ui.access import PageRequest, page
 from tools.ui.display import SourceStatus, VisiblePiece, pieces
-from tools.ui.servers.picking import ListedTool, listed_tools
-from tools.web.proof import Proof, proof
+from tools.ui.servers.server_import import ListedTool, listed_tools
+from tools.web.reauthentication import Proof, proof
 
-LIST, ONE, REMOVE = "servers/servers.html", "servers/server.html", "servers/server_remove.html"
+LIST_TEMPLATE, SERVER_TEMPLATE, REMOVE_TEMPLATE = (
+    "servers/servers.html",
+    "servers/server.html",
+    "servers/server_remove.html",
+)
 PAGE_SIZE = 25
 LONGEST_SHOWN = 64  # characters of a refused name
 TRANSPORTS = {
@@ -33,7 +37,7 @@ TRANSPORTS = {
     Transport.SSE: "SSE",
     Transport.STDIO: "stdio",
 }
-_WORDS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "pending")}
+_STATUS_CHIPS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "pending")}
 
 
 @dataclass(frozen=True)
@@ -57,36 +61,36 @@ def server_list(request: PageRequest) -> HttpResponse:
     rows = McpServer.objects.filter(organization_id=request.caller.organization_id)
     shown = Paginator(rows.prefetch_related("credentials"), PAGE_SIZE)
     here = shown.get_page(request.GET.get("page"))
-    pins = _pins(request)
+    pins = _load_pins(request)
     context = {
-        "lines": [_line(row, pins.get(row.name, [])) for row in here],
+        "lines": [_server_row(row, pins.get(row.name, [])) for row in here],
         "page": here,
         "dead": rows.filter(enabled=True, dead_since__isnull=False).count(),
         "may_add": may(request.caller, "add_mcpserver"),
     }
     part = request.htmx and request.htmx.target == "results"
-    return render(request, f"{LIST}#results" if part else LIST, context)
+    return render(request, f"{LIST_TEMPLATE}#results" if part else LIST_TEMPLATE, context)
 
 
 @require_safe
 @page
 def server_page(request: PageRequest, name: str) -> HttpResponse:
     require(request.caller, "view_mcpserver")
-    row = _row(request, name)
+    row = _find_server(request, name)
     tools: list[ListedTool] = listed_tools(row)
     caller = request.caller
     context = {
         "row": row,
         "transport": TRANSPORTS[Transport(row.transport)],
         "shape": mcp_server_shape(row),
-        "standing": standing(row),
+        "standing": server_status(row),
         "error": pieces(row.last_error),
-        "breaker": _paused(row),
+        "breaker": _is_breaker_open(row),
         "tools": tools,
         "differing": [one for one in tools if one.differs],
         "new": sum(one.change == "new" for one in tools),
-        "refused": _findings(row, "refused"),
-        "repaired": _findings(row, "repaired"),
+        "refused": _tool_findings(row, "refused"),
+        "repaired": _tool_findings(row, "repaired"),
         "may_change": may(caller, "change_mcpserver"),
         "may_delete": may(caller, "delete_mcpserver"),
         "may_import": may(caller, "add_tool"),
@@ -95,16 +99,16 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
         "may_connect": may(caller, "change_mcpserver")
         or row.credential_scope == CredentialScope.USER,
     }
-    return render(request, ONE, context)
+    return render(request, SERVER_TEMPLATE, context)
 
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def refresh(request: PageRequest, name: str) -> HttpResponseBase:
+def refresh_tools(request: PageRequest, name: str) -> HttpResponseBase:
     """Request the server's list of tools now. Without an answer, the known list stays."""
     require(request.caller, "change_mcpserver")
-    row = _row(request, name)
+    row = _find_server(request, name)
     owner = request.POST.get("owner", "")[:200]
     try:
         row = mcp_import.refresh(row=row, by=actor_of(request.caller), owner=owner)
@@ -115,7 +119,7 @@ def refresh(request: PageRequest, name: str) -> HttpResponseBase:
         )
         messages.error(request, f"{row.name} gave no list. {said}".strip())
     else:
-        count, refused = len(row.snapshot or ()), len(_findings(row, "refused"))
+        count, refused = len(row.snapshot or ()), len(_tool_findings(row, "refused"))
         messages.success(request, f"{row.name} lists {count} tool{'' if count == 1 else 's'}.")
         if refused:
             tools = "1 tool cannot" if refused == 1 else f"{refused} tools cannot"
@@ -129,70 +133,72 @@ def refresh(request: PageRequest, name: str) -> HttpResponseBase:
 def remove_server(request: PageRequest, name: str) -> HttpResponseBase:
     """Delete the server, after a confirmation page; refused while tools use it."""
     require(request.caller, "delete_mcpserver")
-    row = _row(request, name)
+    row = _find_server(request, name)
     if request.method == "GET":
         tools = list(mcp_servers.tools_of(row).values_list("name", flat=True))
-        return render(request, REMOVE, {"row": row, "tools": tools})
+        return render(request, REMOVE_TEMPLATE, {"row": row, "tools": tools})
     mcp_servers.delete_server(row=row, by=actor_of(request.caller))
     messages.success(request, f"{row.name} is removed.")
     return redirect("servers")
 
 
-def standing(row: McpServer) -> SourceStatus:
+def server_status(row: McpServer) -> SourceStatus:
     if not row.enabled:
         return SourceStatus("switched off", "disabled")
     if not row.url and not row.command:
         return SourceStatus("groups only", "disabled", about="it has no address")
     if row.dead_since is not None:
         return SourceStatus("dead", "denied", since=row.dead_since)
-    word, tone = _WORDS["unknown" if row.last_seen_at is None else "alive"]
+    word, tone = _STATUS_CHIPS["unknown" if row.last_seen_at is None else "alive"]
     return SourceStatus(word, tone)
 
 
-def _findings(row: McpServer, result: str) -> list[tuple[list[VisiblePiece], list[VisiblePiece]]]:
+def _tool_findings(
+    row: McpServer, result: str
+) -> list[tuple[list[VisiblePiece], list[VisiblePiece]]]:
     """Tools and their findings, with invisible characters made visible."""
     found = [one for one in row.findings if one["result"] == result]
-    return [(pieces(_short(one["tool"])), pieces(one["message"])) for one in found]
+    return [(pieces(_shorten(one["tool"])), pieces(one["message"])) for one in found]
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
 
 
-def _row(request: PageRequest, name: str) -> McpServer:
+def _find_server(request: PageRequest, name: str) -> McpServer:
     return mcp_servers.find_server(request.user.organization, name)
 
 
-def _paused(row: McpServer) -> bool:
+def _is_breaker_open(row: McpServer) -> bool:
     """Whether the circuit breaker is open: this process pauses requests after repeated failures."""
     return hub().breaker(str(row.pk)).open
 
 
-def _line(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRow:
+def _server_row(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRow:
     listed = {raw["name"]: raw for raw in row.snapshot or ()}
     waiting = [
         tool
         for tool, pin, status in pins
         if status == ToolStatus.QUARANTINED
-        or (row.snapshot is not None and _differs(listed.get(tool), pin))
+        or (row.snapshot is not None and _differs_from_pin(listed.get(tool), pin))
     ]
     return McpServerRow(
         row=row,
         transport=TRANSPORTS[Transport(row.transport)],
-        standing=standing(row),
+        standing=server_status(row),
         error=pieces(row.last_error) if row.dead_since else [],
-        breaker=_paused(row),
+        breaker=_is_breaker_open(row),
         listed=None if row.snapshot is None else len(row.snapshot),
         imported=len(pins),
         waiting=len(waiting),
     )
 
 
-def _differs(raw: dict[str, Any] | None, pin: str) -> bool:
+def _differs_from_pin(raw: dict[str, Any] | None, pin: str) -> bool:
     return raw is None or bool(pin and approval_digest(raw) != pin)
 
 
-def _pins(request: PageRequest) -> dict[str, list[tuple[str, str, str]]]:
+def _load_pins(request: PageRequest) -> dict[str, list[tuple[str, str, str]]]:
     """By server: the upstream name, approved pin and status of each imported tool."""
     at = "version__definition__implementation__"
     rows = Tool.objects.present().filter(

@@ -1,4 +1,5 @@
-"""`/services/`: tool services, the leases of their instances, and their announcements."""
+"""`/services/`: tool services, the leases of their instances, and their announcements, which users
+approve or reject; forms that create, change and delete a service."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,30 +7,37 @@ from datetime import timedelta
 from typing import Any
 
 import redis
+from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Count
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from toolcrib_service.queue_protocol import Queue
+from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
+from tools.catalog.services import announcements, services
 from tools.catalog.services.announcements import MOST_PENDING
 from tools.catalog.services.services import find_service, tools_of
 from tools.definitions.services import Announcement, read_announcement
 from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
-from tools.errors import InvalidDefinition
+from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import Execution, ServiceStatus, Tool, ToolService
-from tools.runners.service import client
+from tools.runners.service import default_client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
 from tools.ui.display import SourceStatus, VisiblePiece, difference, mixed_words, pieces, pretty
+from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, listed, placed, plain
+from tools.web.reauthentication import Proof, proof
 
-LIST, ONE = "servers/services.html", "servers/service.html"
+LIST_TEMPLATE, SERVICE_TEMPLATE = "servers/services.html", "servers/service.html"
 PAGE_SIZE = 50
-LATELY = timedelta(hours=1)
+RECENT = timedelta(hours=1)
+FORM_TEMPLATE, REMOVE_TEMPLATE = "servers/service_form.html", "servers/service_remove.html"
 
 
 @dataclass(frozen=True)
@@ -66,48 +74,50 @@ def service_list(request: PageRequest) -> HttpResponse:
     names = _tools_by_service(request)
     pending = rows.filter(status=ServiceStatus.PENDING).count()
     context = {
-        "rows": [(row, standing(row, life_of(row)), names.get(row.name, [])) for row in shown],
+        "rows": [
+            (row, service_status(row, queue_status(row)), names.get(row.name, [])) for row in shown
+        ],
         "page": shown,
         "pending": pending,
         "full": pending >= MOST_PENDING,
         "may_add": may(request.caller, "add_toolservice"),
     }
     part = request.htmx and request.htmx.target == "results"
-    return render(request, f"{LIST}#results" if part else LIST, context)
+    return render(request, f"{LIST_TEMPLATE}#results" if part else LIST_TEMPLATE, context)
 
 
 @require_safe
 @page
 def service_page(request: PageRequest, name: str) -> HttpResponse:
     require(request.caller, "view_toolservice")
-    return shown(request, find_service(request.user.organization, name))
+    return render_service(request, find_service(request.user.organization, name))
 
 
-def shown(
+def render_service(
     request: PageRequest, row: ToolService, *, stale: bool = False, status: int = 200
 ) -> HttpResponse:
-    life = life_of(row)
+    life = queue_status(row)
     tools = sorted(tools_of(row), key=lambda tool: tool.name)
     waits = row.announced and row.status != ServiceStatus.APPROVED
     context = {
         "row": row,
-        "standing": standing(row, life),
+        "standing": service_status(row, life),
         "life": life,
         "tools": tools,
-        "review": review(row, tools) if row.announced else None,
+        "review": review_announcement(row, tools) if row.announced else None,
         "waits": waits,
         "stale": stale,
-        "calls": _lately(request, [tool.name for tool in tools]),
+        "calls": _recent_calls(request, [tool.name for tool in tools]),
         "may_change": may(request.caller, "change_toolservice"),
         "may_delete": may(request.caller, "delete_toolservice"),
     }
-    return render(request, ONE, context, status=status)
+    return render(request, SERVICE_TEMPLATE, context, status=status)
 
 
-def standing(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceStatus:
+def service_status(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceStatus:
     """The status of a service, as its list shows it."""
     if not row.announced:
-        return _by_hand(life)
+        return _unannounced_status(life)
     if not row.digest:
         if row.status == ServiceStatus.REJECTED:
             return SourceStatus("rejected", "rejected", since=row.last_seen)
@@ -122,17 +132,17 @@ def standing(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceSta
     return SourceStatus("lapsed", "denied", since=since, about="its tools are closed")
 
 
-def life_of(row: ToolService) -> ToolServiceQueueStatus | None:
+def queue_status(row: ToolService) -> ToolServiceQueueStatus | None:
     """The state of the service in the broker; None where the broker does not answer."""
     if not row.request_queue:
         return ToolServiceQueueStatus(0, 0, 0.0, 0.0)
     try:
-        return client().life(Queue(row.organization.slug, row.request_queue))
+        return default_client().queue_status(Queue(row.organization.slug, row.request_queue))
     except redis.RedisError:
         return None
 
 
-def review(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
+def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
     text = pieces(row.announcement)
     hidden, mixed = sum(bool(piece.name) for piece in text), mixed_words(row.announcement)
     try:
@@ -147,13 +157,99 @@ def review(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
         # JSON may escape hidden characters, so they are counted in the parsed values.
         hidden=max(hidden, sum(bool(one.name) for one in pieces(pretty([*said.tools])))),
         mixed=mixed or mixed_words(pretty([*said.tools])),
-        service=_beside(row, said),
-        tools=[_offered(one, there.get(one["name"])) for one in said.tools],
+        service=_service_differences(row, said),
+        tools=[_compare_tool(one, there.get(one["name"])) for one in said.tools],
         retired=sorted(set(there) - named) if named else [],
     )
 
 
-def _by_hand(life: ToolServiceQueueStatus | None) -> SourceStatus:
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def decide_announcement(request: PageRequest, name: str) -> HttpResponseBase:
+    """Decide on the announcement with the digest that was shown; of another one, show the page
+    again and decide nothing."""
+    require(request.caller, "change_toolservice")
+    row = services.find_service(request.user.organization, name)
+    given = plain(request.POST)
+    digest, word = given.get("digest", ""), given.get("do", "")
+    if word not in {"approve", "reject"}:
+        raise Malformed("The form names nothing to do. Reload the page and try again.")
+    by = actor_of(request.caller)
+    try:
+        if word == "approve":
+            announcements.approve_service(row=row, digest=digest, by=by)
+        else:
+            reason = given.get("reason", "").strip()[:500]
+            announcements.reject_service(row=row, digest=digest, by=by, reason=reason)
+    except Conflict as conflict:
+        if conflict.code == "digest_differs":
+            fresh = services.find_service(request.user.organization, name)
+            return render_service(request, fresh, stale=True, status=409)
+        messages.error(request, conflict.message, extra_tags=conflict.code)
+    except InvalidDefinition as error:
+        messages.error(request, _error_text(error))
+    else:
+        said = "holds now as you read it" if word == "approve" else "is rejected"
+        messages.success(request, f"What {row.name} announced {said}.")
+    return redirect("service", name=row.name)
+
+
+@proof(Proof.NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def write_service(request: PageRequest) -> HttpResponseBase:
+    require(request.caller, "add_toolservice")
+    inputs = _service_inputs(None)
+    if request.method == "GET":
+        return _render_form(request, inputs, None)
+    _fill_inputs(inputs, plain(request.POST))
+    try:
+        row = services.create_service(
+            organization=request.user.organization,
+            service={"id": _input_values(inputs)["id"], **_parse_inputs(inputs)},
+            by=actor_of(request.caller),
+        )
+    except ToolcribError as error:
+        return _render_form(request, inputs, None, error)
+    messages.success(request, f"{row.name} is registered.")
+    return redirect("service", name=row.name)
+
+
+@proof(Proof.NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def change_service(request: PageRequest, name: str) -> HttpResponseBase:
+    require(request.caller, "change_toolservice")
+    row = services.find_service(request.user.organization, name)
+    inputs = _service_inputs(row)
+    if request.method == "GET":
+        return _render_form(request, inputs, row)
+    _fill_inputs(inputs, plain(request.POST))
+    try:
+        services.change_service(row=row, changes=_parse_inputs(inputs), by=actor_of(request.caller))
+    except ToolcribError as error:
+        return _render_form(request, inputs, row, error)
+    messages.success(request, f"{row.name} is changed.")
+    return redirect("service", name=row.name)
+
+
+@proof(Proof.NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def remove_service(request: PageRequest, name: str) -> HttpResponseBase:
+    """Delete the service, after a confirmation page; refused while tools use it."""
+    require(request.caller, "delete_toolservice")
+    row = services.find_service(request.user.organization, name)
+    if request.method == "GET":
+        tools = [tool.name for tool in services.tools_of(row)]
+        return render(request, REMOVE_TEMPLATE, {"row": row, "tools": tools})
+    services.delete_service(row=row, by=actor_of(request.caller))
+    messages.success(request, f"{row.name} is removed.")
+    return redirect("services")
+
+
+def _unannounced_status(life: ToolServiceQueueStatus | None) -> SourceStatus:
     if life is None:
         return SourceStatus("unknown", "pending", about="the broker does not answer")
     if life.processes:
@@ -161,35 +257,44 @@ def _by_hand(life: ToolServiceQueueStatus | None) -> SourceStatus:
     return SourceStatus("silent", "denied", about="no process takes its requests")
 
 
-def _beside(row: ToolService, said: Announcement) -> list[tuple[str, str, str]]:
+def _service_differences(row: ToolService, said: Announcement) -> list[tuple[str, str, str]]:
     wanted = said.service
-    groups = _groups(wanted["default_groups"])
-    now = (row.request_queue, row.response_queue, _params(row.config_params))
-    holds = (*now, _groups(row.default_groups)) if row.digest else ("",) * 4
-    new = (wanted["request_queue"], wanted["response_queue"], _params(wanted["config_params"]))
+    groups = _groups_text(wanted["default_groups"])
+    now = (row.request_queue, row.response_queue, _parameters_text(row.config_params))
+    holds = (*now, _groups_text(row.default_groups)) if row.digest else ("",) * 4
+    new = (
+        wanted["request_queue"],
+        wanted["response_queue"],
+        _parameters_text(wanted["config_params"]),
+    )
     labels = ("Requests", "Answers", "Parameters", "Groups")
     return list(zip(labels, holds, (*new, groups), strict=True))
 
 
-def _params(params: list[dict[str, Any]]) -> str:
+def _parameters_text(params: list[dict[str, Any]]) -> str:
     words = (f"{one['name']}{'' if one.get('required') else ' (optional)'}" for one in params)
     return ", ".join(words) or "none"
 
 
-def _groups(names: list[str] | None) -> str:
+def _groups_text(names: list[str] | None) -> str:
     return "default" if names is None else ", ".join(names) or "none: only through *"
 
 
-def _offered(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
+def _compare_tool(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
     whole = pieces(pretty(ordered_definition(definition)))
     if tool is None or tool.version is None:
         return OfferedTool(definition["name"], "new", whole)
-    lines = difference(_even(tool.version.definition), _even(definition)) or []
+    lines = (
+        difference(
+            _canonical_definition(tool.version.definition), _canonical_definition(definition)
+        )
+        or []
+    )
     told = [(line.kind, pieces(line.text)) for line in lines]
     return OfferedTool(definition["name"], "changed" if lines else "same", whole, told)
 
 
-def _even(definition: dict[str, Any]) -> dict[str, Any]:
+def _canonical_definition(definition: dict[str, Any]) -> dict[str, Any]:
     """A definition in a canonical order: the database has another one than a document."""
     said = ordered_definition(definition).items()
     return {key: json.loads(json.dumps(value, sort_keys=True)) for key, value in said}
@@ -208,13 +313,86 @@ def _tools_by_service(request: PageRequest) -> dict[str, list[str]]:
     return found
 
 
-def _lately(request: PageRequest, names: list[str]) -> list[tuple[str, int]] | None:
+def _recent_calls(request: PageRequest, names: list[str]) -> list[tuple[str, int]] | None:
     """Calls of the last hour by result; None for users who may not view executions."""
     if not may(request.caller, "view_execution"):
         return None
     rows = Execution.objects.filter(
         organization_id=request.caller.organization_id,
         tool_name__in=names,
-        created_at__gte=timezone.now() - LATELY,
+        created_at__gte=timezone.now() - RECENT,
     )
     return list(rows.order_by("status").values_list("status").annotate(Count("pk")))
+
+
+def _service_inputs(row: ToolService | None) -> list[FormInput]:
+    """The inputs of the form; only the groups of a service that announced itself can be changed."""
+    params = "\n".join(
+        f"{one['name']}{'' if one.get('required') else ' optional'}"
+        for one in (row.config_params if row else ())
+    )
+    names = row.default_groups if row else None
+    kind = DEFAULT if names is None else THESE if names else NONE
+    groups = [
+        FormInput("groups_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
+              help="Where a tool names none of its own."),
+        FormInput("groups", "Names of groups", help="Separated by commas.", place="default_groups",
+              value=", ".join(names or ())),
+    ]  # fmt: skip
+    if row is not None and row.announced:
+        return groups
+    queues = [
+        FormInput("request_queue", "Queue of requests", required=True,
+              value=row.request_queue if row else ""),
+        FormInput("response_queue", "Queue of answers", required=True,
+              value=row.response_queue if row else ""),
+        FormInput("config_params", "Parameters that its tools configure", Widget.AREA, value=params,
+              help="One a line; a name, and “optional” after it where a tool may leave it out."),
+    ]  # fmt: skip
+    own = FormInput("id", "Name", required=True, help="Letters, digits, '_', '.' and '-'.")
+    return [*([] if row else [own]), *queues, *groups]
+
+
+def _fill_inputs(inputs: list[FormInput], given: dict[str, str]) -> None:
+    for one in inputs:
+        one.value = given.get(one.key, "").replace("\r\n", "\n")
+
+
+def _input_values(inputs: list[FormInput]) -> dict[str, str]:
+    return {one.key: one.value.strip() for one in inputs}
+
+
+def _parse_inputs(inputs: list[FormInput]) -> dict[str, Any]:
+    told = _input_values(inputs)
+    said: dict[str, Any] = {"default_groups": listed(told["groups_kind"], told["groups"])}
+    if "request_queue" in told:
+        said |= {key: told[key] for key in ("request_queue", "response_queue")}
+        lines = [line.split() for line in told["config_params"].splitlines() if line.strip()]
+        said["config_params"] = [_config_parameter(words) for words in lines]
+    return said
+
+
+def _config_parameter(words: list[str]) -> dict[str, Any]:
+    optional = len(words) > 1 and words[-1].lower() == "optional"
+    name = " ".join(words[:-1] if optional else words)
+    return {"name": name, "required": not optional}
+
+
+def _render_form(
+    request: PageRequest,
+    inputs: list[FormInput],
+    row: ToolService | None,
+    error: ToolcribError | None = None,
+) -> HttpResponse:
+    flaws: list[dict[str, str]] = []
+    if error is not None:
+        told = error.details.get("errors") or [{"field": "", "message": error.message}]
+        flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in told], inputs)
+    context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
+    return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)
+
+
+def _error_text(error: InvalidDefinition) -> str:
+    flaws = error.details.get("errors") or []
+    told = "; ".join(f"{one['field']} {one['message']}" for one in flaws[:5])
+    return f"{error.message} {told}".strip()

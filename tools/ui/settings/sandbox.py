@@ -24,9 +24,9 @@ from tools.execution.isolation import watch
 from tools.models import User
 from tools.ui.access import PageRequest, page
 
-_SILENCE = "sandboxd does not answer: no tool can run."
-_STATUSES = {"bad": "denied", "warn": "pending", "": "success"}  # colors of a chip
-_CEILINGS = {
+_NO_ANSWER = "sandboxd does not answer: no tool can run."
+_CHIP_STATUSES = {"bad": "denied", "warn": "pending", "": "success"}  # colors of a chip
+_CEILING_TEXTS = {
     None: "nothing runs",
     IsolationLevel.NONE: "no isolation",
     IsolationLevel.RESTRICTED: "every level",
@@ -41,7 +41,7 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class Tried:
+class LayerAttacks:
     """The trial attacks on one layer of the sandbox."""
 
     name: str
@@ -56,30 +56,32 @@ class Tried:
 def notice(request: HttpRequest) -> dict[str, Any]:
     """A context processor: the sandbox notice, computed when the page of a user who manages tools
     shows it."""
-    return {"wall": SimpleLazyObject(lambda: _notice_for(getattr(request, "user", None)))}
+    return {"wall": SimpleLazyObject(lambda: _user_notice(getattr(request, "user", None)))}
 
 
-def manages(user: User | AnonymousUser | None) -> bool:
+def manages_tools(user: User | AnonymousUser | None) -> bool:
     return user is not None and (user.is_staff or user.has_perm("tools.change_tool"))
 
 
 @require_safe
 @page
 def sandbox_page(request: PageRequest) -> HttpResponse:
-    if not manages(request.user):
+    if not manages_tools(request.user):
         raise Forbidden("The sandbox is shown to those who manage tools.", code="not_permitted")
     state = watch().state()
-    return render(request, "settings/sandbox.html", _shown(state) if state else {"state": None})
+    return render(
+        request, "settings/sandbox.html", _state_context(state) if state else {"state": None}
+    )
 
 
-def _notice_for(user: User | AnonymousUser | None) -> Notice | None:
-    if not manages(user):
+def _user_notice(user: User | AnonymousUser | None) -> Notice | None:
+    if not manages_tools(user):
         return None
     state = watch().state()
-    return notice_of(state.capability) if state else Notice("bad", _SILENCE)
+    return capability_notice(state.capability) if state else Notice("bad", _NO_ANSWER)
 
 
-def notice_of(capability: Capability) -> Notice | None:
+def capability_notice(capability: Capability) -> Notice | None:
     """None where every isolation level is available."""
     if capability.ceiling == IsolationLevel.RESTRICTED and capability.counted:
         return None
@@ -88,15 +90,15 @@ def notice_of(capability: Capability) -> Notice | None:
     return Notice("bad" if grave else "warn", f"{_headline(capability)} {reason}".strip())
 
 
-def in_short() -> Notice:
+def sandbox_summary() -> Notice:
     """One line about the sandbox, for users who manage tools."""
     state = watch().state()
     if state is None:
-        return Notice("bad", _SILENCE)
+        return Notice("bad", _NO_ANSWER)
     attacks = state.capability.attacks
     contained = sum(attack.contained for attack in attacks)
     said = f"{contained} of {len(attacks)} attacks contained."
-    found = notice_of(state.capability)
+    found = capability_notice(state.capability)
     return Notice(found.tone, f"{found.text} {said}") if found else Notice("good", said)
 
 
@@ -116,16 +118,16 @@ def _is_degraded(capability: Capability) -> bool:
     return any(verdict.backend == Backend.DEGRADED for verdict in capability.levels.values())
 
 
-def _shown(state: SandboxdState) -> dict[str, Any]:
+def _state_context(state: SandboxdState) -> dict[str, Any]:
     capability = state.capability
-    tried = [_tried(attacks) for attacks in _by_wall(capability.attacks)]
+    tried = [_layer_attacks(attacks) for attacks in _group_attacks(capability.attacks)]
     return {
         "state": state,
         "capability": capability,
-        "ceiling": _CEILINGS.get(capability.ceiling, f"up to {capability.ceiling}"),
-        "status": _STATUSES[said.tone if (said := notice_of(capability)) else ""],
+        "ceiling": _CEILING_TEXTS.get(capability.ceiling, f"up to {capability.ceiling}"),
+        "status": _CHIP_STATUSES[said.tone if (said := capability_notice(capability)) else ""],
         "checked_at": datetime.fromtimestamp(capability.checked_at, UTC),
-        "levels": [_level(level, verdict) for level, verdict in capability.levels.items()],
+        "levels": [_level_row(level, verdict) for level, verdict in capability.levels.items()],
         "backends": capability.backends.items(),
         "tried": tried,
         "contained": sum(len(one.contained) for one in tried),
@@ -133,18 +135,18 @@ def _shown(state: SandboxdState) -> dict[str, Any]:
     }
 
 
-def _level(level: IsolationLevel, verdict: LevelCapability) -> dict[str, Any]:
+def _level_row(level: IsolationLevel, verdict: LevelCapability) -> dict[str, Any]:
     return {"name": level, "verdict": verdict, "reason": " ".join(verdict.reasons)}
 
 
-def _by_wall(attacks: Iterable[AttackResult]) -> list[list[AttackResult]]:
+def _group_attacks(attacks: Iterable[AttackResult]) -> list[list[AttackResult]]:
     ordered = groupby(attacks, key=lambda attack: (attack.level, attack.backend))
     return [list(group) for _, group in ordered]
 
 
-def _tried(attacks: list[AttackResult]) -> Tried:
+def _layer_attacks(attacks: list[AttackResult]) -> LayerAttacks:
     first = attacks[0]
     degraded = f" ({first.backend})" if first.backend != Backend.PROCESS else ""
     through = [attack for attack in attacks if not attack.contained]
     contained = [attack for attack in attacks if attack.contained]
-    return Tried(f"{first.level}{degraded}", through, contained)
+    return LayerAttacks(f"{first.level}{degraded}", through, contained)

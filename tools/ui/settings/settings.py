@@ -30,12 +30,12 @@ from tools.insight.workflow_findings import findings
 from tools.models import Organization
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.display import cut
-from tools.ui.home.house import lines
+from tools.ui.home.health import health_components
 from tools.ui.inputs import FormInput, Widget, choices, plain
-from tools.web.proof import Proof, proof
+from tools.web.reauthentication import Proof, proof
 
-PAGE, FORM = "settings/settings.html", "settings/settings_organization.html"
-CHANGED = f"code={Event.SETTINGS_CHANGE}"
+TEMPLATE, FORM_TEMPLATE = "settings/settings.html", "settings/settings_organization.html"
+CHANGES_QUERY = f"code={Event.SETTINGS_CHANGE}"
 LIMITS = ("max_concurrency", "max_queue_depth")
 QUOTA = ("workspace_max_files", "workspace_max_bytes")
 _MAY_BE_EMPTY = frozenset({"max_concurrency", "output_days"})
@@ -68,16 +68,16 @@ def settings_page(request: PageRequest) -> HttpResponse:
     organization = Organization.objects.get(pk=request.caller.organization_id)
     every = standings()
     context = {
-        "sections": {title: [_row(one) for one in rows] for title, rows in every.items()},
+        "sections": {title: [_setting_row(one) for one in rows] for title, rows in every.items()},
         "set": sum(bool(one.source) for rows in every.values() for one in rows),
-        "lines": list(lines(request)),
-        "findings": _findings(request),
-        "facts": _facts(organization),
+        "lines": list(health_components(request)),
+        "findings": _count_findings(request),
+        "facts": _organization_facts(organization),
         "changes": request.caller.is_superuser,
-        "places": list(_places(request)),
-        "changed": f"{reverse('audit')}?{CHANGED}",
+        "places": list(_settings_links(request)),
+        "changed": f"{reverse('audit')}?{CHANGES_QUERY}",
     }
-    return render(request, PAGE, context)
+    return render(request, TEMPLATE, context)
 
 
 @proof(Proof.NEEDED)
@@ -88,28 +88,28 @@ def change_organization(request: PageRequest) -> HttpResponseBase:
     if not request.caller.is_superuser:
         raise Forbidden("Only a superuser changes an organization.", code="not_permitted")
     organization = Organization.objects.get(pk=request.caller.organization_id)
-    inputs = _inputs(organization)
+    inputs = _organization_inputs(organization)
     if request.method != "POST":
-        return render(request, FORM, {"inputs": inputs})
+        return render(request, FORM_TEMPLATE, {"inputs": inputs})
     before = {one.key: one.value for one in inputs}
     data = plain(request.POST)
     for one in inputs:
         one.value = data.get(one.key, "").strip()[:200]
-    wanted = {one.key: _read(one) for one in inputs if one.value != before[one.key]}
+    wanted = {one.key: _parse_value(one) for one in inputs if one.value != before[one.key]}
     if any(one.errors for one in inputs):
-        return render(request, FORM, {"inputs": inputs, "refused": True}, status=400)
+        return render(request, FORM_TEMPLATE, {"inputs": inputs, "refused": True}, status=400)
     try:
-        _change(organization, wanted, actor_of(request.caller))
+        _apply_changes(organization, wanted, actor_of(request.caller))
     except ToolcribError as error:
         flaws = [{"field": "", "message": error.message}]
         context = {"inputs": inputs, "refused": True, "flaws": flaws}
-        return render(request, FORM, context, status=error.http_status)
+        return render(request, FORM_TEMPLATE, context, status=error.http_status)
     messages.success(request, "The organization is changed." if wanted else "Nothing was changed.")
     return redirect("settings")
 
 
 @transaction.atomic
-def _change(organization: Organization, wanted: dict[str, Any], by: Actor) -> None:
+def _apply_changes(organization: Organization, wanted: dict[str, Any], by: Actor) -> None:
     if "name" in wanted:
         account_actions.rename_organization(organization=organization, name=wanted["name"], by=by)
     if "minimum_isolation" in wanted:
@@ -127,7 +127,7 @@ def _change(organization: Organization, wanted: dict[str, Any], by: Actor) -> No
         )
 
 
-def _inputs(row: Organization) -> list[FormInput]:
+def _organization_inputs(row: Organization) -> list[FormInput]:
     levels = choices(str(level) for level in IsolationLevel)
     asked = [
         FormInput("name", "Name", required=True),
@@ -149,10 +149,10 @@ def _inputs(row: Organization) -> list[FormInput]:
     return asked
 
 
-def _read(one: FormInput) -> Any:
+def _parse_value(one: FormInput) -> Any:
     """The submitted value for an action; an invalid one sets the input's error."""
     if one.key in _NUMBERS:
-        return _number(one)
+        return _parse_number(one)
     if one.key == "name" and not 0 < len(one.value) <= _LONGEST_NAME:
         one.errors.append(f"A name of 1 to {_LONGEST_NAME} characters is needed.")
     if one.key == "minimum_isolation" and one.value not in list(IsolationLevel):
@@ -160,7 +160,7 @@ def _read(one: FormInput) -> Any:
     return one.value
 
 
-def _number(one: FormInput) -> int | None:
+def _parse_number(one: FormInput) -> int | None:
     if not one.value and one.key in _MAY_BE_EMPTY:
         return None
     if one.value.isascii() and one.value.isdecimal() and len(one.value) <= 15:
@@ -169,18 +169,20 @@ def _number(one: FormInput) -> int | None:
     return None
 
 
-def _facts(row: Organization) -> list[tuple[str, str]]:
+def _organization_facts(row: Organization) -> list[tuple[str, str]]:
     """The labels of the form, and the values."""
-    found = [(one.label, _grouped(one.value) or "no limit") for one in _inputs(row)]
+    found = [
+        (one.label, _format_number(one.value) or "no limit") for one in _organization_inputs(row)
+    ]
     hosts = [item if isinstance(item, str) else item.get("host", "") for item in row.allowed_hosts]
     return [*found, ("web_fetch may reach", ", ".join(hosts) or "nothing")]
 
 
-def _grouped(text: str) -> str:
+def _format_number(text: str) -> str:
     return f"{int(text):,}" if text.isdecimal() else text
 
 
-def _row(one: SettingStatus) -> SettingRow:
+def _setting_row(one: SettingStatus) -> SettingRow:
     told = one.described
     if not one.shown:
         value = "set" if one.source else ""
@@ -193,12 +195,12 @@ def _row(one: SettingStatus) -> SettingRow:
     return SettingRow(told.name, cut(value), told.default, told.does, one.source)
 
 
-def _findings(request: PageRequest) -> int | None:
+def _count_findings(request: PageRequest) -> int | None:
     """The number of the linter's findings; None for users who may not view every tool."""
     return len(findings(snapshot_of(request))) if may(request.caller, "view_tool") else None
 
 
-def _places(request: PageRequest) -> Iterator[SettingsLink]:
+def _settings_links(request: PageRequest) -> Iterator[SettingsLink]:
     every = (
         ("view_signingkey", "Signing keys", "keys", "Under which versions of tools are signed."),
         ("view_messagechannel", "Channels", "channels", "Where send_message may send to."),

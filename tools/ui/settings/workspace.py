@@ -23,18 +23,18 @@ from tools.execution.call import Call
 from tools.models import Execution
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.display import VisiblePiece, pieces
-from tools.ui.playground.calling import usual_group, usual_state
+from tools.ui.playground.call_form import default_group, default_state
 
-DIRECTORY, FILE = "settings/workspace.html", "settings/workspace_file.html"
-TOOL = "read_file"
+DIRECTORY_TEMPLATE, FILE_TEMPLATE = "settings/workspace.html", "settings/workspace_file.html"
+READ_TOOL = "read_file"
 WAIT_S = 20.0
 PAGE_SIZE = 200
-PIECE = 32 * 1024
+PIECE_BYTES = 32 * 1024
 _UNREADABLE = "\ufffd"
 
 
 @dataclass(frozen=True)
-class Look:
+class WorkspaceRead:
     """A call of `read_file`: its output, or why it failed."""
 
     execution: Execution | None
@@ -48,7 +48,7 @@ class Look:
         return self.execution is not None and self.execution.status in OPEN
 
 
-_STATUSES = {"FILE_NOT_FOUND": 404, "PATH_INVALID": 400, "NOT_A_FILE": 400}
+_HTTP_STATUSES = {"FILE_NOT_FOUND": 404, "PATH_INVALID": 400, "NOT_A_FILE": 400}
 
 
 @dataclass(frozen=True)
@@ -65,51 +65,51 @@ class DirectoryEntry:
 @require_safe
 @page
 def directory_page(request: PageRequest) -> HttpResponse:
-    path, offset = _path(request), _offset(request)
-    look = _looked(
+    path, offset = _parse_path(request), _parse_offset(request)
+    look = _read_workspace(
         request, {"path": path or ".", "what": "listing", "offset": offset, "length": PAGE_SIZE}
     )
     output = look.output or {"entries": [], "count": 0, "next_offset": None}
     context = {
         "look": look,
-        "trail": _trail(path),
-        "entries": [_entry(path, one) for one in output["entries"]],
+        "trail": _breadcrumbs(path),
+        "entries": [_directory_entry(path, one) for one in output["entries"]],
         "count": output["count"],
-        "before": _address("workspace", path, max(0, offset - PAGE_SIZE)) if offset else "",
-        "after": _next("workspace", path, output["next_offset"]),
+        "before": _page_url("workspace", path, max(0, offset - PAGE_SIZE)) if offset else "",
+        "after": _next_url("workspace", path, output["next_offset"]),
         "organization": request.user.organization,
     }
-    return render(request, DIRECTORY, context, status=look.status)
+    return render(request, DIRECTORY_TEMPLATE, context, status=look.status)
 
 
 @require_safe
 @page
 def file_page(request: PageRequest) -> HttpResponse:
     """A part of a file, if it is text."""
-    path, offset = _path(request), _offset(request)
-    look = _looked(request, {"path": path, "offset": offset, "length": PIECE})
+    path, offset = _parse_path(request), _parse_offset(request)
+    look = _read_workspace(request, {"path": path, "offset": offset, "length": PIECE_BYTES})
     output = look.output or {"content": "", "next_offset": None}
     context = {
         "look": look,
-        "trail": _trail(path),
+        "trail": _breadcrumbs(path),
         "binary": look.code == "ENCODING_MISMATCH",
         "content": pieces(output["content"]),
-        "first": _address("workspace-file", path, 0) if offset else "",
-        "after": _next("workspace-file", path, output["next_offset"]),
-        "download": _address("workspace-download", path, 0),
+        "first": _page_url("workspace-file", path, 0) if offset else "",
+        "after": _next_url("workspace-file", path, output["next_offset"]),
+        "download": _page_url("workspace-download", path, 0),
     }
-    return render(request, FILE, context, status=200 if context["binary"] else look.status)
+    return render(request, FILE_TEMPLATE, context, status=200 if context["binary"] else look.status)
 
 
 @require_safe
 @page
-def download(request: PageRequest) -> HttpResponseBase:
+def download_file(request: PageRequest) -> HttpResponseBase:
     """The whole file, as a download that a browser does not open."""
-    path = _path(request)
-    look = _looked(request, {"path": path, "encoding": "base64"})
+    path = _parse_path(request)
+    look = _read_workspace(request, {"path": path, "encoding": "base64"})
     if look.output is None:
-        context = {"look": look, "trail": _trail(path), "download": ""}
-        return render(request, FILE, context, status=look.status)
+        context = {"look": look, "trail": _breadcrumbs(path), "download": ""}
+        return render(request, FILE_TEMPLATE, context, status=look.status)
     raw = base64.b64decode(look.output["content"])
     response = HttpResponse(raw, content_type="application/octet-stream")
     name = "".join(one if one.isprintable() else "_" for one in path.rpartition("/")[2])
@@ -118,38 +118,40 @@ def download(request: PageRequest) -> HttpResponseBase:
     return response
 
 
-def _looked(request: PageRequest, parameters: dict[str, Any]) -> Look:
+def _read_workspace(request: PageRequest, parameters: dict[str, Any]) -> WorkspaceRead:
     snapshot = snapshot_of(request)
-    tool = snapshot.tool(TOOL)
+    tool = snapshot.tool(READ_TOOL)
     if tool is None:
-        raise NotFound(f"There is no tool {TOOL} here to read with.", code="tool_not_found")
-    group = usual_group(tool, request.caller, snapshot)
-    call = Call(TOOL, parameters, group=group, state=usual_state(tool))
+        raise NotFound(f"There is no tool {READ_TOOL} here to read with.", code="tool_not_found")
+    group = default_group(tool, request.caller, snapshot)
+    call = Call(READ_TOOL, parameters, group=group, state=default_state(tool))
     try:
         begun = actions.execute(caller=request.caller, call=call, wait_s=WAIT_S)
     except ToolcribError as refusal:
         recorded = refusal.details.get("execution_id")
         refused = Execution.objects.filter(pk=recorded).first() if recorded else None
-        return Look(refused, None, refusal.code, _in_words(refusal), refusal.http_status)
+        return WorkspaceRead(
+            refused, None, refusal.code, _refusal_text(refusal), refusal.http_status
+        )
     done = Execution.objects.get(pk=begun.pk)
     if done.status == Status.SUCCESS:
-        return Look(done, outputs.whole(done))
+        return WorkspaceRead(done, outputs.whole(done))
     if done.status in OPEN:
-        return Look(done)
+        return WorkspaceRead(done)
     code = done.error_code or ""
-    return Look(done, None, code, done.error_message or "", _STATUSES.get(code, 409))
+    return WorkspaceRead(done, None, code, done.error_message or "", _HTTP_STATUSES.get(code, 409))
 
 
-def _in_words(refusal: ToolcribError) -> str:
+def _refusal_text(refusal: ToolcribError) -> str:
     flaws = refusal.details.get("errors") or []
     return " ".join([refusal.message, *(one["message"] for one in flaws[:3])])
 
 
-def _path(request: HttpRequest) -> str:
+def _parse_path(request: HttpRequest) -> str:
     return request.GET.get("path", "").strip("/")
 
 
-def _offset(request: HttpRequest) -> int:
+def _parse_offset(request: HttpRequest) -> int:
     """Raises `Malformed`."""
     given = request.GET.get("offset", "0")
     if not (given.isascii() and given.isdecimal() and len(given) <= 15):
@@ -157,29 +159,29 @@ def _offset(request: HttpRequest) -> int:
     return int(given)
 
 
-def _trail(path: str) -> list[tuple[list[VisiblePiece], str]]:
+def _breadcrumbs(path: str) -> list[tuple[list[VisiblePiece], str]]:
     """The breadcrumbs: each parent directory, and the last part without a link."""
     steps = path.split("/") if path else []
     above = [("/".join(steps[: end + 1]), step) for end, step in enumerate(steps)]
     return [
-        (pieces(step), _address("workspace", place, 0) if place != path else "")
+        (pieces(step), _page_url("workspace", place, 0) if place != path else "")
         for place, step in above
     ]
 
 
-def _entry(path: str, said: dict[str, Any]) -> DirectoryEntry:
+def _directory_entry(path: str, said: dict[str, Any]) -> DirectoryEntry:
     name, kind = said["name"], said["kind"]
     views = {"directory": "workspace", "file": "workspace-file"}
     opens = kind in views and _UNREADABLE not in name
     below = f"{path}/{name}" if path else name
-    url = _address(views[kind], below, 0) if opens else ""
+    url = _page_url(views[kind], below, 0) if opens else ""
     return DirectoryEntry(pieces(name), kind, said["size"], said["modified"], url)
 
 
-def _next(view: str, path: str, offset: int | None) -> str:
-    return "" if offset is None else _address(view, path, offset)
+def _next_url(view: str, path: str, offset: int | None) -> str:
+    return "" if offset is None else _page_url(view, path, offset)
 
 
-def _address(view: str, path: str, offset: int) -> str:
+def _page_url(view: str, path: str, offset: int) -> str:
     said = {**({"path": path} if path else {}), **({"offset": offset} if offset else {})}
     return f"{reverse(view)}?{urlencode(said)}" if said else reverse(view)

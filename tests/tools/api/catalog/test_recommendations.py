@@ -37,7 +37,7 @@ def groups(response):
 
 def succeed(agent, name, times=1, **fields):
     for _ in range(times):
-        factories.ended(factories.execution(agent, name, text="x", **fields))
+        factories.end_execution(factories.execution(agent, name, text="x", **fields))
 
 
 def test_the_group_whose_tools_fit_best_stands_first_with_its_reason(reader_api):

@@ -21,7 +21,7 @@ def gave(agent, output, **fields):
     execution = factories.execution(agent)
     parcel = outputs.packed(output)
     outputs.put_away(execution.organization_id, parcel)
-    factories.ended(
+    factories.end_execution(
         execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
         output_bytes=parcel.size, **fields,
     )  # fmt: skip
@@ -142,7 +142,7 @@ def test_what_is_not_over_or_failed_or_expired_is_told_apart(api, agent):
     waiting = factories.execution(agent)
     place = f"/executions/{waiting.pk}/output"
     assert api.get(place).json()["code"] == "execution_not_over"
-    factories.ended(waiting, status="Failed", error_code="X")
+    factories.end_execution(waiting, status="Failed", error_code="X")
     assert api.get(place).json()["code"] == "output_not_found"
 
 

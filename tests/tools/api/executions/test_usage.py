@@ -33,7 +33,7 @@ def made(agent, name="echo", **fields):
     if fields["status"] in NEVER_RAN and "started_at" not in fields:
         Execution.objects.filter(pk=execution.pk).update(**fields)
     else:
-        factories.ended(execution, **fields)
+        factories.end_execution(execution, **fields)
     return execution
 
 

@@ -94,7 +94,7 @@ def test_an_integer_of_more_than_300_digits_is_no_answer(ask):
         ask("application/json", b"[1%s]" % (b"0" * 300))
 
 
-def test_json_in_a_charset_that_nobody_names_is_none(ask):
+def test_json_in_an_undeclared_charset_is_none(ask):
     modules = loaded("http_call")
     with pytest.raises(modules["http_call"].ToolError) as caught:
         ask("application/json", '"ü"'.encode("latin-1"))

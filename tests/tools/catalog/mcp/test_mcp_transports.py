@@ -20,7 +20,7 @@ from tools.messaging import smtp
 
 HEADERS = [("content-type", "application/json")]
 PER_ORGANIZATION = 8
-LETTER = smtp.Letter("1", ["ada@a.example"], "s", "b")
+LETTER = smtp.MailMessage("1", ["ada@a.example"], "s", "b")
 
 
 def webhook(name: str, organization: str) -> None:
@@ -29,7 +29,7 @@ def webhook(name: str, organization: str) -> None:
 
 def mail(name: str, organization: str) -> None:
     options = {"host": name, "port": 25, "security": "tls"}
-    smtp.mail(options, "", LETTER, 30, organization)
+    smtp.send_mail(options, "", LETTER, 30, organization)
 
 
 def authorization(name: str, organization: str) -> None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from audit.models import AuditRecord
 from tests import factories
-from toolcrib_service.service import digest_of, statement
+from toolcrib_service.service import announcement_digest, signed_bytes
 from tools.catalog.registry import registry
 from tools.catalog.services import announcements
 from tools.catalog.services.services import change_service, create_service
@@ -41,7 +41,7 @@ class Author:
 
     def says(self, document=None, **fields):
         document = document if document is not None else self.document(**fields)
-        signed = self.private.sign(statement(document))
+        signed = self.private.sign(signed_bytes(document))
         return announcements.hear(
             organization=self.organization, document=document, key=self.key,
             signature=base64.b64encode(signed).decode(),
@@ -218,7 +218,7 @@ def test_tools_that_are_announced_no_more_are_switched_off_and_kept(author, by):
 
 def test_nobody_signs_for_another(author):
     document = author.document()
-    other = Ed25519PrivateKey.generate().sign(statement(document))
+    other = Ed25519PrivateKey.generate().sign(signed_bytes(document))
     for signature in (base64.b64encode(other).decode(), "", "ä", "AAAA", "%%"):
         with pytest.raises(InvalidDefinition):
             announcements.hear(
@@ -271,5 +271,5 @@ def test_a_crowd_of_newcomers_is_turned_away(author, monkeypatch):
 
 
 def test_the_digest_is_of_the_bytes_that_were_signed(author):
-    assert author.says().announced_digest == digest_of(author.document())
+    assert author.says().announced_digest == announcement_digest(author.document())
     assert "service" in RESERVED_KEYS

@@ -1,0 +1,165 @@
+"""Replay of a call: loads its arguments from an execution or from an audit record.
+
+Only arguments that the user may see are loaded: redacted or truncated ones stay empty and are
+listed.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from audit.records import reading
+from tools.accounts.callers import actor_of
+from tools.accounts.user_permissions import require
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
+from tools.errors import NotFound
+from tools.execution import actions
+from tools.execution.reading import readable
+from tools.execution.redacted import redacted
+from tools.models import Execution
+from tools.ui.display import DiffLine, milliseconds, output_of, text_difference
+
+_REDACTION = re.compile(
+    r"\[redacted [0-9a-f]{12}\]|… \d+ more(?: characters)?(?: \[whole [0-9a-f]{12}\])?\Z"
+)
+_TRUNCATED = "…"
+
+
+@dataclass
+class ReplaySource:
+    """`emptied` are the paths of redacted values; `again` is the original call, if it ended."""
+
+    tool: str
+    parameters: dict[str, Any]
+    groups: list[str] | None
+    state: str | None
+    agent: str
+    again: Execution | None
+    emptied: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ReplayComparison:
+    """Two results of one call: `rows` are (name, before, after, whether they differ)."""
+
+    before: Execution
+    rows: list[tuple[str, str, str, bool]]
+    lines: list[DiffLine] | None
+
+
+def from_execution(person: Caller, identifier: UUID) -> ReplaySource:
+    """Raises `NotFound`, also for a call that the user may not read."""
+    execution = actions.one_of(person, identifier)
+    parameters, emptied = remove_redactions(redacted(execution)["parameters"])
+    return ReplaySource(
+        tool=execution.tool_name,
+        parameters=parameters,
+        groups=execution.requested_groups,
+        state=execution.state,
+        agent=execution.agent.slug if execution.agent else "",
+        again=execution if execution.over else None,
+        emptied=emptied,
+    )
+
+
+def from_record(person: Caller, identifier: UUID) -> ReplaySource:
+    """Raises `NotFound`, and `Forbidden` for users who may not read the payload of records."""
+    for permission in ("audit.view_auditrecord", reading.MAY_OPEN):
+        require(person, permission)
+    opened = reading.open_record(identifier, by=actor_of(person), may_open=True)
+    asked = (opened.payload.content or {}).get("parameters") if opened else None
+    if opened is None or not isinstance(asked, dict):
+        raise NotFound("No record of yours keeps parameters under this identifier.")
+    record, details = opened.record, opened.record.details
+    parameters, emptied = remove_redactions(asked)
+    again = _find_execution(person, record.execution_id)
+    return ReplaySource(
+        tool=record.subject,
+        parameters=parameters,
+        groups=_string_list(details.get("requested_groups")),
+        state=_optional_string(details.get("state")),
+        agent=record.actor if record.actor_kind == "agent" else "",
+        again=again if again and again.over else None,
+        emptied=emptied,
+    )
+
+
+def remove_redactions(parameters: Any) -> tuple[dict[str, Any], list[str]]:
+    """The parameters without redacted or truncated values, and the paths of those."""
+    places: list[str] = []
+    if not isinstance(parameters, dict):
+        return {}, places
+    kept = {}
+    for name, value in parameters.items():
+        if name == _TRUNCATED or _is_redacted(name) or _is_redacted(value):
+            places.append(_member_label(name))
+        else:
+            kept[name] = _empty_redacted(value, _member_label(name), places)
+    return kept, places
+
+
+def compare_results(before: Execution, after: Execution) -> ReplayComparison:
+    """Compares redacted results. Outputs are compared only if both calls succeeded."""
+    said, says = redacted(before), redacted(after)
+    told = [
+        ("Status", str(before.stage), str(after.stage)),
+        ("Error", before.error_code or "–", after.error_code or "–"),
+        ("What it says", said["error_message"] or "–", says["error_message"] or "–"),
+        ("Version", before.tool_version.label, after.tool_version.label),
+        ("Duration", milliseconds(before.duration_ms), milliseconds(after.duration_ms)),
+    ]
+    rows = [(name, old, new, old != new and name != "Duration") for name, old, new in told]
+    old, new = (output_of(Status.SUCCESS, one["output"]) if one["output"] is not None else ""
+                for one in (said, says))  # fmt: skip
+    return ReplayComparison(before, rows, text_difference(old.splitlines(), new.splitlines()))
+
+
+def find_replayed_execution(person: Caller, identifier: str, tool: str) -> Execution | None:
+    """The call that a form replays; None unless it is a call of that tool that the user may
+    read."""
+    try:
+        rows = readable(person).filter(pk=UUID(identifier), tool_name=tool)
+    except ValueError:
+        return None
+    found = rows.select_related("tool_version", "organization").first()
+    return found if found is not None and found.over else None
+
+
+def _find_execution(person: Caller, identifier: UUID | None) -> Execution | None:
+    """None also where the user may not read it, or it was deleted."""
+    return readable(person).filter(pk=identifier).first() if identifier else None
+
+
+def _empty_redacted(value: Any, place: str, places: list[str]) -> Any:
+    if isinstance(value, dict):
+        kept = {}
+        for name, item in value.items():
+            if name == _TRUNCATED or _is_redacted(name):
+                places.append(f"{place}/{_member_label(name)}")
+            else:
+                kept[name] = _empty_redacted(item, f"{place}/{_member_label(name)}", places)
+        return kept
+    if isinstance(value, list):
+        return [_empty_redacted(item, f"{place}/{at}", places) for at, item in enumerate(value)]
+    if _is_redacted(value):
+        places.append(place)
+        return ""
+    return value
+
+
+def _is_redacted(value: Any) -> bool:
+    return isinstance(value, str) and _REDACTION.search(value) is not None
+
+
+def _member_label(name: str) -> str:
+    return name if name != _TRUNCATED else "what was cut"
+
+
+def _string_list(value: Any) -> list[str] | None:
+    return [str(name) for name in value] if isinstance(value, list) else None
+
+
+def _optional_string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

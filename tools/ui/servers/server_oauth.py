@@ -1,0 +1,136 @@
+"""Connects an MCP server by OAuth: redirect to the authorization server, and its callback."""
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from sandbox.egress.rules.grammar import Url
+from tools.accounts.callers import actor_of
+from tools.accounts.user_permissions import require
+from tools.catalog.mcp import mcp_consents, mcp_servers
+from tools.errors import Conflict, Malformed, NotFound, Unavailable
+from tools.models import Grant, McpOAuthClient, McpServer
+from tools.ui.access import PageRequest, page
+from tools.web.reauthentication import Proof, proof
+
+CONSENT_TEMPLATE, CLIENT_TEMPLATE, CALLBACK_TEMPLATE = (
+    "servers/server_connect.html",
+    "servers/server_client.html",
+    "servers/server_connected.html",
+)
+
+
+@proof(Proof.NEEDED)
+@require_POST
+@page
+def connect_server(request: PageRequest, name: str) -> HttpResponseBase:
+    """Shows the address of the authorization server before the user is redirected to it."""
+    owner = request.POST.get("owner", "")[:200]
+    _require_owner(request, owner)
+    row = _find_server(request, name)
+    client = McpOAuthClient.objects.filter(server=row).first()
+    try:
+        if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
+            require(request.caller, "change_mcpserver")
+            mcp_consents.connect_client(row=row, owner=owner, by=actor_of(request.caller))
+            messages.success(request, f"{row.name} is connected.")
+            return redirect("server", name=row.name)
+        url, expires_at = mcp_consents.begin_consent(
+            row=row,
+            owner=owner,
+            user=request.user,
+            redirect_uri=request.build_absolute_uri(reverse("oauth-callback")),
+        )
+    except (Conflict, Malformed, Unavailable) as problem:
+        messages.error(
+            request, f"{row.name} is not connected. {problem.message}", extra_tags=problem.code
+        )
+        return redirect("server", name=row.name)
+    context = {"row": row, "url": url, "host": Url.parse(url).host.text, "expires_at": expires_at}
+    return render(request, CONSENT_TEMPLATE, context)
+
+
+@require_safe
+@page
+def oauth_callback(request: PageRequest) -> HttpResponseBase:
+    """The callback of the authorization server. Valid once, for the user who started it."""
+    given = {name: str(value)[:8_192] for name, value in request.GET.items()}
+    try:
+        made = mcp_consents.finish_consent(
+            user=request.user, parameters=given, by=actor_of(request.caller)
+        )
+    except (Conflict, NotFound, Unavailable) as problem:
+        return render(request, CALLBACK_TEMPLATE, {"problem": problem.message}, status=400)
+    messages.success(request, f"{made.server.name} is connected.")
+    return redirect("server", name=made.server.name)
+
+
+@proof(Proof.NOT_NEEDED)
+@require_POST
+@page
+def disconnect_server(request: PageRequest, name: str) -> HttpResponseBase:
+    owner = request.POST.get("owner", "")[:200]
+    _require_owner(request, owner)
+    row = _find_server(request, name)
+    try:
+        mcp_consents.disconnect(row=row, owner=owner, by=actor_of(request.caller))
+    except NotFound as problem:
+        messages.error(request, problem.message, extra_tags=problem.code)
+    else:
+        messages.success(request, f"{row.name} is disconnected.")
+    return redirect("server", name=row.name)
+
+
+@proof(Proof.NEEDED)
+@require_http_methods(["GET", "POST"])
+@page
+def client_page(request: PageRequest, name: str) -> HttpResponseBase:
+    """The OAuth client that an administrator enters for the authorization server."""
+    require(request.caller, "change_mcpserver")
+    row = _find_server(request, name)
+    known = McpOAuthClient.objects.filter(server=row).first()
+    if request.method == "GET":
+        return _render_form(request, row, known)
+    by = actor_of(request.caller)
+    if request.POST.get("do") == "remove":
+        mcp_consents.delete_client(row=row, by=by)
+        messages.success(request, "The client is removed.")
+        return redirect("server", name=row.name)
+    given = {name: request.POST.get(name, "") for name in ("client_id", "grant")}
+    if secret := request.POST.get("client_secret"):
+        given["client_secret"] = secret
+    try:
+        mcp_consents.set_client(row=row, client=given, by=by)
+    except Malformed as problem:
+        return _render_form(request, row, known, given, problem)
+    messages.success(request, "The client is kept.")
+    return redirect("server", name=row.name)
+
+
+def _render_form(
+    request: PageRequest,
+    row: McpServer,
+    known: McpOAuthClient | None,
+    given: dict[str, str] | None = None,
+    problem: Malformed | None = None,
+) -> HttpResponse:
+    if given is None:
+        given = {"client_id": known.client_id, "grant": known.grant} if known else {}
+    flaws = {one["field"]: one["message"] for one in problem.details["errors"]} if problem else {}
+    context = {
+        "row": row, "known": known, "given": given, "flaws": flaws, "grants": Grant.choices,
+    }  # fmt: skip
+    return render(request, CLIENT_TEMPLATE, context, status=400 if problem else 200)
+
+
+def _find_server(request: PageRequest, name: str) -> McpServer:
+    return mcp_servers.find_server(request.user.organization, name)
+
+
+def _require_owner(request: PageRequest, owner: str) -> None:
+    """Users who may view servers may connect them for themselves."""
+    own = owner == f"user:{request.caller.name}"
+    require(request.caller, "view_mcpserver" if own else "change_mcpserver")
