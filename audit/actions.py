@@ -1,8 +1,13 @@
-"""Append audit records. Call it inside the transaction of the action it records: both or
-neither."""
+"""Append audit records. Call it inside the transaction of the action it records: both or neither.
+
+The entry point and client program of a request are set once per request, and are in every record of
+it; `difference` describes a change for a record's details.
+"""
 
 import hashlib
 import hmac
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,14 +18,33 @@ from django.conf import settings
 from django.db import DatabaseError
 from uuid_utils.compat import uuid7
 
-from audit import source
 from audit.errors import Unwritable
 from audit.events import Event, Outcome
+from audit.inserts import InsertRow, insert_rows, json_text
 from audit.log import leaves
 from audit.models import AuditPayload, AuditRecord
 from audit.records import payloads
 from audit.redaction import Redactor
-from audit.rows import Row, as_json_text, insert_together
+
+_LONGEST_USER_AGENT = 200
+_source: ContextVar[dict[str, Any] | None] = ContextVar("audit_source", default=None)
+_ABSENT = object()
+_JSON_TYPES = frozenset({type(None), bool, int, float, str})
+
+
+def set_source(transport: str, user_agent: str = "", client_request_id: str = "") -> None:
+    """For all that this thread records from now on, until it is set again."""
+    plain = user_agent.replace("\x00", "")[:_LONGEST_USER_AGENT].encode("utf-8", "replace").decode()
+    named = {"user_agent": plain, "client_request_id": client_request_id}
+    _source.set({"transport": transport} | {name: value for name, value in named.items() if value})
+
+
+def clear_source() -> None:
+    _source.set(None)
+
+
+def source() -> dict[str, Any] | None:
+    return _source.get()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +85,7 @@ def record(
     must not perform the action then.
     """
     redactor = redactor_of(by.organization)
-    said = redactor.clean((details or {}) | _beside(by))
+    said = redactor.clean((details or {}) | _common_details(by))
     record_id = uuid7()
     kept = None
     if payload:
@@ -85,26 +109,52 @@ def record(
         "request_id": by.request_id,
         "source_ip": by.source_ip,
     }
-    text = leaves.details_of(said)
+    text = leaves.canonical_details(said)
     try:
-        mac = leaves.mac_of(by.organization, leaves.body_of(values, text))
-        rows: list[Row] = [(AuditRecord, values | {"details": as_json_text(text), "mac": mac})]
+        mac = leaves.record_mac(by.organization, leaves.record_body(values, text))
+        rows: list[InsertRow] = [(AuditRecord, values | {"details": json_text(text), "mac": mac})]
         if kept is not None:
-            payload_row = payloads.row_of(record_id, by.organization, *kept)
+            payload_row = payloads.payload_row(record_id, by.organization, *kept)
             rows.append((AuditPayload, payload_row))
-        insert_together(*rows)
+        insert_rows(*rows)
     except (DatabaseError, InvalidTag, OSError, ValueError) as error:
         raise Unwritable(f"the audit record {event} cannot be written") from error
     return record_id
-
-
-def _beside(by: Actor) -> dict[str, Any]:
-    """The details that every record has, where they are known."""
-    said = {"source": source.source(), "made_by": by.made_by}
-    return {name: text for name, text in said.items() if text}
 
 
 @lru_cache(maxsize=256)
 def redactor_of(organization: str) -> Redactor:
     secret = settings.SECRET_KEY.encode()
     return Redactor(hmac.new(secret, f"redaction:{organization}".encode(), hashlib.sha256).digest())
+
+
+def difference(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """`{"before": …, "after": …}` of the values that differ, as plain JSON. None is for a value
+    that was absent before, or is absent now."""
+    was, now = dict(before or {}), dict(after or {})
+    changed = [name for name in was | now if was.get(name, _ABSENT) != now.get(name, _ABSENT)]
+    return {
+        "before": {name: as_json_value(was[name]) for name in changed if name in was},
+        "after": {name: as_json_value(now[name]) for name in changed if name in now},
+    }
+
+
+def as_json_value(value: Any) -> Any:
+    """As JSON: sets are sorted, and values without a JSON type become text."""
+    if type(value) in _JSON_TYPES:
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): as_json_value(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(str(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [as_json_value(item) for item in value]
+    return str(value)
+
+
+def _common_details(by: Actor) -> dict[str, Any]:
+    """The details that every record has, where they are known."""
+    said = {"source": source(), "made_by": by.made_by}
+    return {name: text for name, text in said.items() if text}

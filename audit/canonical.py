@@ -25,7 +25,7 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(_plain(value), option=orjson.OPT_SORT_KEYS)
     except (_NotPlain, orjson.JSONEncodeError):
-        return _slowly(value)
+        return _dump_rfc8785(value)
 
 
 def commitment(value: Any, salt: bytes = b"") -> str:
@@ -67,20 +67,20 @@ def _number(value: float) -> float | int:
     return int(value) if value.is_integer() else value
 
 
-def _slowly(value: Any) -> bytes:
+def _dump_rfc8785(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except rfc8785.IntegerDomainError:
-        return _exactly(value)
+        return _dump_exact_integers(value)
 
 
-def _exactly(value: Any) -> bytes:
+def _dump_exact_integers(value: Any) -> bytes:
     if isinstance(value, dict):
         pairs = sorted(value.items(), key=lambda pair: str(pair[0]).encode("utf-16-be"))
-        members = (rfc8785.dumps(key) + b":" + _exactly(item) for key, item in pairs)
+        members = (rfc8785.dumps(key) + b":" + _dump_exact_integers(item) for key, item in pairs)
         return b"{" + b",".join(members) + b"}"
     if isinstance(value, list | tuple):
-        return b"[" + b",".join(map(_exactly, value)) + b"]"
+        return b"[" + b",".join(map(_dump_exact_integers, value)) + b"]"
     large = isinstance(value, int) and abs(value) > _SAFE_INTEGER
     return _integer(value) if large else rfc8785.dumps(value)
 

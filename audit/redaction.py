@@ -18,8 +18,8 @@ _SECRET_KEY = re.compile(
     r"|^otp$|^cvv2?$|^ssn$|connection_?string|^dsn$",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(r"tokens$", re.IGNORECASE)  # of a language model: a number is no secret
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TOKEN_COUNT = re.compile(r"tokens$", re.IGNORECASE)  # of a language model: a number is no secret
+_CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET = re.compile(
     r"\btcr_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}"  # our own tokens
     r"|\b(?:ghp|gho|ghs|ghu|github_pat|glpat|xox[abprs])[_-][A-Za-z0-9_-]{16,}"
@@ -39,29 +39,29 @@ _SECRET = re.compile(
     r"[^\s\"'&,;]{6,200}"
     r"|(?P<card>(?<![\da-fA-F.])\d(?:[ -]?\d){12,18}(?![\da-fA-F.]))"  # not within a hash
 )
-_ISSUED = re.compile(r"[3-6]|2[2-7]")  # as cards begin; times of this century do not
+_CARD_PREFIX = re.compile(r"[3-6]|2[2-7]")  # as cards begin; times of this century do not
 _LEAST_CARD, _MOST_CARD = 10**12, 10**19 - 1
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
-_SHORT = 100
+_SHORT_KEY = 100
 _LONGEST_SECRET = 512  # of those that are known by how they end
 
 
 @lru_cache(maxsize=4_096)
-def _meaning(key: str) -> tuple[bool, bool]:
+def _classify_key(key: str) -> tuple[bool, bool]:
     """Whether a member of this name holds a secret, and whether a number in it is none. The same
     few names come back in every definition."""
-    snake = _HUMP.sub("_", key).replace("-", "_")
-    return bool(_SECRET_KEY.search(snake)), bool(_COUNTED.search(snake))
+    snake = _CAMEL_BOUNDARY.sub("_", key).replace("-", "_")
+    return bool(_SECRET_KEY.search(snake)), bool(_TOKEN_COUNT.search(snake))
 
 
 @lru_cache(maxsize=4_096)
-def _harmless(key: str) -> bool:
+def _is_harmless(key: str) -> bool:
     return _SECRET.search(key) is None
 
 
 def _is_card(digits: str) -> bool:
-    return bool(_ISSUED.match(digits)) and _luhn(digits)
+    return bool(_CARD_PREFIX.match(digits)) and _luhn(digits)
 
 
 def _luhn(digits: str) -> bool:
@@ -98,64 +98,70 @@ class Redactor:
     def _clean(self, value: Any, sensitive: frozenset[str], *, hashed: bool) -> Any:
         """`hashed` where an outer marker covers this too: each byte is hashed once."""
         if isinstance(value, str):
-            return self._text(value, hashed=hashed)
+            return self._clean_text(value, hashed=hashed)
         if type(value) is int:
-            return self._number(value)
+            return self._clean_number(value)
         if not isinstance(value, dict | list):
             return value
         more = len(value) - self._most_items
-        marker = f"{more} more" + ("" if hashed else self._whole(value)) if more > 0 else ""
+        marker = f"{more} more" + ("" if hashed else self._whole_marker(value)) if more > 0 else ""
         within = hashed or bool(marker)
         if isinstance(value, list):
             first = value[: self._most_items]
             shown = [self._clean(item, sensitive, hashed=within) for item in first]
             return shown + ([f"… {marker}"] if marker else [])
         cleaned = {
-            self._name(str(key), hashed=within): self._member(
+            self._clean_name(str(key), hashed=within): self._clean_member(
                 str(key), item, sensitive, hashed=within
             )
             for key, item in islice(value.items(), self._most_items)
         }
         return cleaned | ({"…": marker} if marker else {})
 
-    def _member(self, key: str, value: Any, sensitive: frozenset[str], *, hashed: bool) -> Any:
-        named, counts = _meaning(key)
+    def _clean_member(
+        self, key: str, value: Any, sensitive: frozenset[str], *, hashed: bool
+    ) -> Any:
+        named, counts = _classify_key(key)
         counted = counts and isinstance(value, int | float)
         secret = key in sensitive or (named and not counted)
         if secret and value not in (None, "", [], {}):
             return self.mark(value if isinstance(value, str) else _json(value))
         return self._clean(value, sensitive, hashed=hashed)
 
-    def _name(self, key: str, *, hashed: bool) -> str:
-        return key if len(key) <= _SHORT and _harmless(key) else self._text(key, hashed=hashed)
+    def _clean_name(self, key: str, *, hashed: bool) -> str:
+        return (
+            key
+            if len(key) <= _SHORT_KEY and _is_harmless(key)
+            else self._clean_text(key, hashed=hashed)
+        )
 
-    def _text(self, text: str, *, hashed: bool) -> str:
+    def _clean_text(self, text: str, *, hashed: bool) -> str:
         """Only its beginning is searched: a detector must not spend its time on megabytes."""
         shown, at = list[str](), 0
         for found in _SECRET.finditer(text[: self._most_text + _LONGEST_SECRET]):
             if found.start() >= self._most_text:
                 break
-            shown += [text[at : found.start()], self._found(found)]
+            shown += [text[at : found.start()], self._redact_match(found)]
             at = found.end()
         end = max(at, min(len(text), self._most_text))
         if more := len(text) - end:
-            marker = f"… {more} more characters" + ("" if hashed else self._whole(text))
+            marker = f"… {more} more characters" + ("" if hashed else self._whole_marker(text))
             return "".join((*shown, text[at:end], marker))
         return "".join((*shown, text[at:]))
 
-    def _found(self, found: re.Match[str]) -> str:
+    def _redact_match(self, found: re.Match[str]) -> str:
         if not found["card"]:
             return self.mark(found.group())
         digits = re.sub(r"\D", "", found.group())
         return self.mark(digits) if _is_card(digits) else found.group()
 
-    def _number(self, number: int) -> Any:
+    def _clean_number(self, number: int) -> Any:
         if not _LEAST_CARD <= number <= _MOST_CARD:
             return number
         digits = str(number)
         return self.mark(digits) if _is_card(digits) else number
 
-    def _whole(self, value: Any) -> str:
+    def _whole_marker(self, value: Any) -> str:
         return f" [whole {self._hash(value if isinstance(value, str) else _json(value))}]"
 
     def _hash(self, text: str) -> str:

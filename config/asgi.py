@@ -360,4 +360,6 @@ def _credential_key(environ: dict[str, Any]) -> bytes:
 
 application = WebApplication(get_wsgi_application())
 # Generate the OpenAPI document in the background, before the first client asks for it.
-Thread(target=import_string("tools.api.documentation.make"), name="openapi", daemon=True).start()
+Thread(
+    target=import_string("tools.api.documentation.make_documents"), name="openapi", daemon=True
+).start()

@@ -16,8 +16,7 @@ import yaml
 
 from config.env import BadSetting, env_text, read_setting_file
 from sandbox.errors import SpecInvalid
-from sandbox.servers import ServerSpec
-from sandbox.spec import MIB, Limits, Mount
+from sandbox.spec import MIB, Limits, Mount, ServerSpec
 
 WORKSPACE = "/workspace"
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

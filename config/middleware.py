@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.cache import patch_vary_headers
 from uuid_utils.compat import uuid7
 
-from audit import source
+from audit import actions
 from config import database
 from config.http import errors
 from config.logs import client_request_id, request_id
@@ -66,13 +66,15 @@ class RequestId:
         name = str(uuid7())
         request.name = name  # type: ignore[attr-defined]
         mark, mark_of_theirs = request_id.set(name), client_request_id.set(theirs)
-        source.came_by(_entry_point(request.path), request.headers.get("User-Agent", ""), theirs)
+        actions.set_source(
+            _entry_point(request.path), request.headers.get("User-Agent", ""), theirs
+        )
         try:
             response = self.get_response(request)
         finally:
             request_id.reset(mark)
             client_request_id.reset(mark_of_theirs)
-            source.forget()
+            actions.clear_source()
         response["X-Request-Id"] = name
         if theirs:
             response["X-Client-Request-Id"] = theirs

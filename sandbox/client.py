@@ -19,8 +19,8 @@ from itertools import chain, repeat
 from typing import Any
 
 from sandbox import wire
-from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import EgressSummary
+from sandbox.egress.rules.egress_policy import EgressSummary
+from sandbox.egress.ticket_client import EgressClient
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.spec import Mount, Network, RunOutcome, SandboxResult, SandboxSpec
 
@@ -113,7 +113,7 @@ class SandboxClient:
         meanwhile. Raises OSError when it stays away."""
         deadline = time.monotonic() + self._reach_s
         for pause_s in chain(_PAUSES_S, repeat(_PAUSES_S[-1])):
-            if watch.over():
+            if watch.is_over():
                 return None
             try:
                 return work()
@@ -231,7 +231,7 @@ class Connection:
             undo.pop_all()
 
     def _frames(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> list[bytes]:
-        frames = list(wire.run_frames(spec, ticket, watch.told))
+        frames = list(wire.run_frames(spec, ticket, watch.sent_until))
         if spec.profile.digest not in self._sent_profiles:
             if len(self._sent_profiles) >= wire.PROFILES_PER_CONNECTION:
                 self._sent_profiles.clear()  # as the other side does at this point
@@ -243,7 +243,7 @@ class Connection:
         """The header of the answer. Raises Cancelled, ConnectionEnded, OSError."""
         deadline = time.monotonic() + patience_s
         while (header := self._reader.next_whole()) is None:
-            if self.usable and watch.over():
+            if self.usable and watch.is_over():
                 self._hang_up()
                 deadline = time.monotonic() + _CANCEL_TIMEOUT_S
             left = deadline - time.monotonic()
@@ -273,10 +273,10 @@ class RunWatch:
 
     def __init__(self, cancelled: threading.Event, until: Until | None) -> None:
         self.cancelled, self._until = cancelled, until
-        self.told = until() if until is not None else None
+        self.sent_until = until() if until is not None else None
         self._spoke_at = time.monotonic()
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         if self.cancelled.is_set():
             return True
         return self._until is not None and self._until() <= time.monotonic()
@@ -287,9 +287,9 @@ class RunWatch:
         if self._until is None or now - self._spoke_at < _SPEAK_S:
             return None
         self._spoke_at, until = now, self._until()
-        if until == self.told:
+        if until == self.sent_until:
             return None
-        self.told = until
+        self.sent_until = until
         return until
 
 

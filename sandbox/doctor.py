@@ -10,31 +10,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from sandbox.daemon.trials.capability import Capability, LevelCapability
-from sandbox.daemon.trials.trial import Trial, Wall, attempt
-from sandbox.machine import Facts, Run
-from sandbox.remedies import DEGRADED_NEEDS_ABI, Trouble, remedies
+from sandbox.daemon.trials.trial import SandboxChoice, Trial, attempt
+from sandbox.machine import DEGRADED_NEEDS_ABI, Facts, Run, Trouble, remedies
 from sandbox.spec import Backend, IsolationLevel
 
 ORGANIZATION = "sandboxd"  # whose templates the trials use; no organization has this name
-_DEGRADED = Wall(IsolationLevel.STANDARD, Backend.DEGRADED)
+_DEGRADED = SandboxChoice(IsolationLevel.STANDARD, Backend.DEGRADED)
 
 
 def examine(run: Run, facts: Facts) -> Capability:
     """`run` performs one real run and blocks until its end; two threads call it."""
     began = time.monotonic()
-    capability = conclude(try_all(run, facts), facts)
+    capability = conclude(try_all_backends(run, facts), facts)
     took_ms = round((time.monotonic() - began) * 1000, 1)
     return replace(capability, checked_at=round(time.time(), 3), checked_ms=took_ms)
 
 
-def try_all(run: Run, facts: Facts) -> list[Trial]:
+def try_all_backends(run: Run, facts: Facts) -> list[Trial]:
     """Two sandboxes at a time. What Standard cannot have, the stricter levels cannot have
     either."""
 
-    def one(wall: Wall) -> Trial:
+    def one(wall: SandboxChoice) -> Trial:
         return attempt(run, facts, wall)
 
-    none, standard, *stricter = (Wall(level) for level in IsolationLevel)
+    none, standard, *stricter = (SandboxChoice(level) for level in IsolationLevel)
     with ThreadPoolExecutor(2, thread_name_prefix="doctor") as pool:
         first = list(pool.map(one, (none, standard)))
         if first[1].failure:
@@ -47,8 +46,8 @@ def try_all(run: Run, facts: Facts) -> list[Trial]:
 def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:
     """From the results to what is served: only levels whose sandbox was seen to hold."""
     tried = {trial.wall: trial for trial in trials}
-    levels = {level: _verdict(tried[Wall(level)], facts) for level in IsolationLevel}
-    stands_in = _stands_in(tried)
+    levels = {level: _verdict(tried[SandboxChoice(level)], facts) for level in IsolationLevel}
+    stands_in = _is_replaced(tried)
     if stands_in:
         levels[IsolationLevel.STANDARD] = LevelCapability(True, backend=Backend.DEGRADED)
     found = remedies(facts, Trouble(_no_namespaces(tried), _leaks(trials), stands_in))
@@ -72,18 +71,18 @@ def _verdict(trial: Trial, facts: Facts) -> LevelCapability:
     return LevelCapability(True, network=facts.egress_flaw is None)
 
 
-def _stands_in(tried: dict[Wall, Trial]) -> bool:
+def _is_replaced(tried: dict[SandboxChoice, Trial]) -> bool:
     degraded = tried.get(_DEGRADED)
     return bool(_no_namespaces(tried)) and degraded is not None and degraded.flaw is None
 
 
-def _no_namespaces(tried: dict[Wall, Trial]) -> str:
-    return tried[Wall(IsolationLevel.STANDARD)].failure
+def _no_namespaces(tried: dict[SandboxChoice, Trial]) -> str:
+    return tried[SandboxChoice(IsolationLevel.STANDARD)].failure
 
 
 def _leaks(trials: Sequence[Trial]) -> Iterator[str]:
     """Every sandbox with a flaw of its own: the lack of namespaces is one for all."""
-    standard = Wall(IsolationLevel.STANDARD)
+    standard = SandboxChoice(IsolationLevel.STANDARD)
     shared = next(trial.failure for trial in trials if trial.wall == standard)
     for trial in trials:
         if trial.flaw and not (trial.wall.namespaces and shared):
@@ -91,7 +90,7 @@ def _leaks(trials: Sequence[Trial]) -> Iterator[str]:
             yield f"Level {trial.wall.level}{degraded}: {trial.flaw}."
 
 
-def _backends(tried: dict[Wall, Trial], facts: Facts) -> dict[Backend, str | None]:
+def _backends(tried: dict[SandboxChoice, Trial], facts: Facts) -> dict[Backend, str | None]:
     flaws = [trial.flaw for wall, trial in tried.items() if wall.namespaces]
     return {
         Backend.PROCESS: None if None in flaws else flaws[0],

@@ -102,7 +102,7 @@ def layers_of(level: IsolationLevel, backend: Backend) -> LevelLayers:
     return replace(layers, namespaces=False) if backend == Backend.DEGRADED else layers
 
 
-def within(level: IsolationLevel, limits: Limits, counted: bool) -> Limits:
+def clamp_limits(level: IsolationLevel, limits: Limits, counted: bool) -> Limits:
     """The limits, with no more processes than the level has.
 
     Where no cgroup counts memory, a tree of processes could use more than it may: Strict, whose

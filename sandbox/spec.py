@@ -10,9 +10,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
-from sandbox.egress.rules.policy import EgressAttempt, EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressAttempt, EgressPolicy
 from sandbox.errors import SpecInvalid
-from sandbox.fields import Fields
+from sandbox.untrusted_json import Fields
 
 MIB = 1024 * 1024
 _NEVER_SHARED = frozenset({"proc", "sys", "dev"})
@@ -21,6 +21,12 @@ _OUR_PLACES = frozenset(
     | {"python", "sbin", "sys", "tmp", "toolcrib", "usr"}
 )
 _MODULE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,63}\Z")
+type Program = CodeSource | Preloaded
+LONGEST_ANSWER = 64 * 1024  # of sandboxd, to the one who asked for a server
+KEPT_WORDS = 4 * 1024  # of what a server says on stderr
+_MOST_WORDS = 256
+_MOST_BYTES = 256 * 1024
+_NEVER_PROGRAMS = frozenset({"proc", "sys", "dev", "tmp"})
 
 
 class IsolationLevel(StrEnum):
@@ -206,9 +212,6 @@ class Preloaded:
         return {"name": self.name, "entry_point": self.entry_point}
 
 
-type Program = CodeSource | Preloaded
-
-
 @dataclass(frozen=True)
 class SandboxSpec:
     """`egress` says what can be reached through `profile.network`; without it, nothing."""
@@ -293,13 +296,65 @@ def check_absolute(path: str) -> None:
         raise SpecInvalid("a path is no text")
 
 
-def _check_not_below(path: str, reserved: frozenset[str]) -> None:
-    if path.split("/")[1] in reserved:
-        raise SpecInvalid(f"not a path for a mount: {path!r}")
-
-
 def check_module_name(name: str) -> None:
     """A preloaded module may not take the place of a module of the standard library."""
     taken = name in {"toolcrib", "sandbox"} or name in sys.stdlib_module_names
     if taken or not _MODULE_NAME.match(name):
         raise SpecInvalid(f"not a usable module name: {name!r}")
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """`command` begins with an absolute path. `programs` are directories or files that are shown
+    read-only, and may be executed; `mounts` are data. The environment may hold secrets.
+
+    Of the limits those of memory, processes, files and disk hold; a server has no deadline.
+    """
+
+    organization: str
+    command: tuple[str, ...]
+    programs: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    directory: str = "/tmp"  # a private one
+    network: Network = Network.NONE
+    limits: Limits = field(default_factory=Limits)
+    egress: EgressPolicy = field(default_factory=EgressPolicy, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.command or len(self.command) > _MOST_WORDS:
+            raise SpecInvalid("a command has 1 to 256 words")
+        for path in (self.command[0], self.directory, *self.programs):
+            check_absolute(path)
+        if any(path.split("/")[1] in _NEVER_PROGRAMS for path in self.programs):
+            raise SpecInvalid("programs lie elsewhere")
+        words = [*self.command, *(word for pair in self.environment for word in pair)]
+        if any("\0" in word for word in words) or sum(map(len, words)) > _MOST_BYTES:
+            raise SpecInvalid("a command or environment that no program can be given")
+
+    def to_wire(self) -> dict[str, Any]:
+        """The request to sandboxd; the allowed hosts are sent to the egress broker alone."""
+        wire = asdict(self)
+        del wire["egress"]
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        fields = Fields(wire)
+        return fields.done(
+            cls(
+                organization=fields.text("organization"),
+                command=tuple(fields.texts("command")),
+                programs=tuple(fields.texts("programs")),
+                mounts=tuple(Mount.from_wire(one) for one in fields.items("mounts")),
+                environment=tuple(fields.pairs("environment")),
+                directory=fields.text("directory"),
+                network=fields.member("network", Network),
+                limits=Limits.from_wire(fields.value("limits")),
+            )
+        )
+
+
+def _check_not_below(path: str, reserved: frozenset[str]) -> None:
+    if path.split("/")[1] in reserved:
+        raise SpecInvalid(f"not a path for a mount: {path!r}")

@@ -18,9 +18,9 @@ import math
 from typing import Any
 
 from sandbox.errors import SpecInvalid
-from sandbox.fields import Fields
 from sandbox.inside.frames import ConnectionEnded, FrameReader, FrameTooLarge, send
 from sandbox.spec import SandboxResult, SandboxSpec
+from sandbox.untrusted_json import Fields
 
 __all__ = ["ConnectionEnded", "FrameReader", "FrameTooLarge", "send"]
 

@@ -270,7 +270,7 @@ def _record(
         "request_id": f"req-{execution.hex[-12:]}", "source_ip": "10.0.0.1",
     }  # fmt: skip
     details: dict[str, Any] = {"attempt": 1, "version": "1.0.0", "state": "undefined"}
-    mac = leaves.mac_of(place, leaves.body_of(values, leaves.details_of(details)))
+    mac = leaves.record_mac(place, leaves.record_body(values, leaves.canonical_details(details)))
     return AuditRecord(**values, occurred_at=moment, details=details, mac=mac)
 
 

@@ -17,7 +17,7 @@ from django.test import Client, override_settings
 from django.test.client import ClientHandler
 from hypothesis import HealthCheck, settings
 
-from audit import source
+from audit import actions
 from audit.export import export
 from tests import crib as cribs
 from tests import factories, organizations, stores
@@ -138,9 +138,9 @@ def _answers_are_documented() -> Iterator[None]:
 def _nothing_remembered() -> None:
     """What a process keeps of the catalog belongs to a test that has been rolled back."""
     organizations.restore()
-    source.forget()  # a command of the test before
+    actions.clear_source()  # a command of the test before
     # A test that reads all addresses leaves exports open that are not read to their end.
-    export._places = export.ExportSlots()
+    export._slots = export.ExportSlots()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from config.external_servers import StdioServer, read_stdio_servers
 from tests import organizations
 from tests.api import Api
 from tools.accounts import account_actions
-from tools.accounts.callers import caller_of_token
+from tools.accounts.token_authentication import caller_of_token
 from tools.builtin.manifest import DEFINITIONS
 from tools.builtin.workspaces import workspace_path
 from tools.catalog.actions import register_tool

@@ -5,8 +5,7 @@ import secrets
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.accounts.account_actions import create_organization
 from tools.accounts.installation import record_settings

@@ -281,8 +281,8 @@ def _word_shape(word: ConfirmationDecision) -> dict[str, Any]:
 
 def rule_shape(rule: ConfirmationRule, snapshot: Snapshot) -> dict[str, Any]:
     """A rule, and the tools that it matches now, which reveals a misspelled name."""
-    reach = confirmation_rules.reach_of(rule, snapshot)
-    said = confirmation_rules.written(rule)
+    reach = confirmation_rules.reach_of_rule(rule, snapshot)
+    said = confirmation_rules.describe_rule(rule)
     return {
         "name": rule.name,
         **said,

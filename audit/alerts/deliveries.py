@@ -21,8 +21,8 @@ from django.db.models.functions import Now
 
 from audit import metrics
 from audit.actions import Actor, record
-from audit.alerts import senders
-from audit.alerts.senders import AlertMessage, NotTold
+from audit.alerts import alert_channels
+from audit.alerts.alert_channels import AlertMessage, DeliveryFailed
 from audit.events import Event, Outcome, Severity
 from audit.models import Alert, AlertChannel, AlertDelivery
 from audit.models.alerts import worst_first
@@ -30,16 +30,18 @@ from audit.models.alerts import worst_first
 log = logging.getLogger(__name__)
 MOST_AN_HOUR = 60  # on one channel; more would not be read
 _HOUR = timedelta(hours=1)
-_LONGEST = timedelta(days=1)
+_STALE_AFTER = timedelta(days=1)
 _FIRST_PAUSE_S = 10
 _LONGEST_PAUSE_S = 3600
-_CLAIM = timedelta(seconds=60)  # no other worker takes it meanwhile; longer than one sending takes
-_ROUND_S = 8.0
+_CLAIM_LEASE = timedelta(
+    seconds=60
+)  # no other worker takes it meanwhile; longer than one sending takes
+_BATCH_S = 8.0
 _SHARE_S = 4.0  # of a batch, for one organization; less than a receiver that never answers takes
-_DIED = "Whoever tried to tell it ended before it was told."
+_WORKER_DIED = "The worker that sent it ended before it was delivered."
 
 
-def plan(alert: Alert, *, capped: bool = True) -> bool:
+def plan_deliveries(alert: Alert, *, capped: bool = True) -> bool:
     """Call it in the transaction that raises the alert. Returns whether a channel has reached its
     hourly limit for this severity, and is not notified."""
     severity = Severity(alert.severity)
@@ -48,37 +50,37 @@ def plan(alert: Alert, *, capped: bool = True) -> bool:
         enabled=True,
         least__in=[one for one in Severity if one.rank <= severity.rank],
     )
-    full = set(_full(wanted, severity)) if capped else set()
+    full = set(_full_channels(wanted, severity)) if capped else set()
     AlertDelivery.objects.bulk_create(
         AlertDelivery(alert=alert, channel=channel) for channel in wanted if channel.pk not in full
     )
     return bool(full)
 
 
-def forget(alert: Alert) -> None:
+def delete_deliveries(alert: Alert) -> None:
     """Delete deliveries of the alert, so that it can be planned again, under another id."""
     AlertDelivery.objects.filter(alert=alert).delete()
 
 
 def send_due() -> int:
     """Return how many were delivered."""
-    until, told, spent_s = time.monotonic() + _ROUND_S, 0, defaultdict[str, float](float)
+    until, delivered, spent_s = time.monotonic() + _BATCH_S, 0, defaultdict[str, float](float)
     while (began := time.monotonic()) < until:
         served = [name for name, seconds in spent_s.items() if seconds >= _SHARE_S]
-        delivery = _claimed(served)
+        delivery = _claim_delivery(served)
         if delivery is None:
             break
         if _is_stale(delivery):
-            _give_up(delivery, delivery.problem or _DIED)
+            _give_up(delivery, delivery.problem or _WORKER_DIED)
         else:
-            told += _sent(delivery)
+            delivered += _send(delivery)
         spent_s[delivery.channel.organization] += time.monotonic() - began
-    return told
+    return delivered
 
 
-def try_channel(*, channel: AlertChannel, by: Actor) -> str:
+def send_test_message(*, channel: AlertChannel, by: Actor) -> str:
     """Send a test message to the channel; the error, empty when it was delivered."""
-    problem = _attempted(channel, _trial(channel))
+    problem = _attempt(channel, _test_message(channel))
     record(
         Event.ALERT_TEST,
         by=by,
@@ -99,7 +101,7 @@ def failures_of(organization: str) -> QuerySet[AlertDelivery]:
     )
 
 
-def _full(channels: Iterable[AlertChannel], severity: Severity) -> Iterable[Any]:
+def _full_channels(channels: Iterable[AlertChannel], severity: Severity) -> Iterable[Any]:
     """A flood of less severe alerts does not prevent a more severe one from being sent."""
     counted = Q(delivered_at__gt=Now() - _HOUR) | Q(delivered_at=None, given_up_at=None)
     found = AlertDelivery.objects.filter(
@@ -107,38 +109,38 @@ def _full(channels: Iterable[AlertChannel], severity: Severity) -> Iterable[Any]
         channel__in=channels,
         alert__severity__in=[one for one in Severity if one.rank >= severity.rank],
     ).values_list("channel")
-    full = found.annotate(told=Count("pk")).filter(told__gte=MOST_AN_HOUR)
+    full = found.annotate(delivered=Count("pk")).filter(delivered__gte=MOST_AN_HOUR)
     return full.values_list("channel", flat=True)
 
 
-def _waiting() -> QuerySet[AlertDelivery]:
+def _pending() -> QuerySet[AlertDelivery]:
     return AlertDelivery.objects.filter(delivered_at=None, given_up_at=None)
 
 
-def _channels_due(served: list[str]) -> Iterable[Any]:
+def _due_channels(served: list[str]) -> Iterable[Any]:
     """Those that fail come last. Equals are in random order, so that none starves."""
-    waiting = _waiting().filter(channel__enabled=True).exclude(channel__organization__in=served)
+    waiting = _pending().filter(channel__enabled=True).exclude(channel__organization__in=served)
     found = waiting.values("channel").annotate(next=Min("due_at"), fails=BoolOr(~Q(problem="")))
     due = found.filter(next__lte=Now()).order_by("fails", "?")
     return [row["channel"] for row in due]
 
 
 @transaction.atomic
-def _claimed(served: list[str]) -> AlertDelivery | None:
+def _claim_delivery(served: list[str]) -> AlertDelivery | None:
     """Committed before anything is sent: only a worker that dies causes a second sending."""
-    for channel in _channels_due(served):
-        if delivery := _next_on(channel):
+    for channel in _due_channels(served):
+        if delivery := _next_delivery(channel):
             delivery.attempts += 1
             row = AlertDelivery.objects.filter(pk=delivery.pk)
-            row.update(attempts=delivery.attempts, due_at=Now() + _CLAIM)
+            row.update(attempts=delivery.attempts, due_at=Now() + _CLAIM_LEASE)
             return delivery
     return None
 
 
-def _next_on(channel: Any) -> AlertDelivery | None:
+def _next_delivery(channel: Any) -> AlertDelivery | None:
     """The least tried go first: one that its receiver rejects does not delay the others."""
     return (
-        _waiting()
+        _pending()
         .filter(channel=channel, due_at__lte=Now())
         .select_for_update(skip_locked=True, of=("self",))
         .select_related("alert", "channel")
@@ -150,47 +152,47 @@ def _next_on(channel: Any) -> AlertDelivery | None:
 def _is_stale(delivery: AlertDelivery) -> bool:
     """Already tried, for an alert that ended a day ago."""
     tried = delivery.problem or delivery.attempts > 1
-    old = Alert.objects.filter(pk=delivery.alert_id, last_at__lt=Now() - _LONGEST)
+    old = Alert.objects.filter(pk=delivery.alert_id, last_at__lt=Now() - _STALE_AFTER)
     return bool(tried) and old.exists()
 
 
-def _sent(delivery: AlertDelivery) -> bool:
-    problem = _attempted(delivery.channel, message_of(delivery))
+def _send(delivery: AlertDelivery) -> bool:
+    problem = _attempt(delivery.channel, message_of(delivery))
     if problem:
-        _put_off(delivery, problem)
+        _postpone(delivery, problem)
     else:
-        _put_away(delivery)
+        _finish(delivery)
     metrics.deliveries.labels("failed" if problem else "told").inc()
     return not problem
 
 
 @transaction.atomic
-def _put_off(delivery: AlertDelivery, problem: str) -> None:
+def _postpone(delivery: AlertDelivery, problem: str) -> None:
     """Postpone all pending deliveries of the channel, the longer the more often it failed."""
-    waiting = _waiting().filter(channel=delivery.channel_id)
+    waiting = _pending().filter(channel=delivery.channel_id)
     failed = waiting.aggregate(times=Sum("attempts"))["times"] or 1
-    again = {"problem": problem, "due_at": Now() + pause(failed)}
+    again = {"problem": problem, "due_at": Now() + retry_delay(failed)}
     waiting.filter(pk=delivery.pk, attempts=delivery.attempts).update(**again)
-    _untouched(waiting.filter(due_at__lt=again["due_at"])).update(**again)
+    _unlocked(waiting.filter(due_at__lt=again["due_at"])).update(**again)
 
 
 @transaction.atomic
-def _put_away(delivery: AlertDelivery) -> None:
+def _finish(delivery: AlertDelivery) -> None:
     """Resume deliveries that only waited for the channel."""
     row = AlertDelivery.objects.filter(pk=delivery.pk, attempts=delivery.attempts)
     row.update(delivered_at=Now(), problem="")
-    held = _waiting().filter(channel=delivery.channel_id, attempts=0).exclude(problem="")
-    _untouched(held).update(due_at=Now(), problem="")
+    held = _pending().filter(channel=delivery.channel_id, attempts=0).exclude(problem="")
+    _unlocked(held).update(due_at=Now(), problem="")
 
 
-def _untouched(rows: QuerySet[AlertDelivery]) -> QuerySet[AlertDelivery]:
+def _unlocked(rows: QuerySet[AlertDelivery]) -> QuerySet[AlertDelivery]:
     """Skips rows that another process has just claimed: two processes that change many never wait
     for each other."""
     free = rows.select_for_update(skip_locked=True).values("pk")
     return AlertDelivery.objects.filter(pk__in=free)
 
 
-def pause(failed: int) -> timedelta:
+def retry_delay(failed: int) -> timedelta:
     """The delay after so many attempts: 10 s, 20 s, 40 s and so on, an hour at most."""
     return timedelta(seconds=min(_FIRST_PAUSE_S * 2 ** min(failed - 1, 10), _LONGEST_PAUSE_S))
 
@@ -213,10 +215,10 @@ def _give_up(delivery: AlertDelivery, problem: str) -> None:
         )
 
 
-def _attempted(channel: AlertChannel, message: AlertMessage) -> str:
+def _attempt(channel: AlertChannel, message: AlertMessage) -> str:
     try:
-        senders.tell(channel, message)
-    except NotTold as problem:
+        alert_channels.send_message(channel, message)
+    except DeliveryFailed as problem:
         log.warning("%s was not told on the channel %s", message.title, channel.pk)
         return str(problem)[:300]
     return ""
@@ -229,11 +231,11 @@ def message_of(delivery: AlertDelivery) -> AlertMessage:
         delivery=f"{alert.pk}:{delivery.pk}",
         title=f"[Toolcrib {alert.severity}] {alert.message}",
         text=f"{alert.message}\n\nOrganization {alert.organization}, rule {alert.rule}: {seen}.\n",
-        content={"type": "alert", "alert": _content(alert)},
+        content={"type": "alert", "alert": _alert_content(alert)},
     )
 
 
-def _content(alert: Alert) -> dict[str, Any]:
+def _alert_content(alert: Alert) -> dict[str, Any]:
     return {
         "id": str(alert.pk),
         "organization": alert.organization,
@@ -248,7 +250,7 @@ def _content(alert: Alert) -> dict[str, Any]:
     }
 
 
-def _trial(channel: AlertChannel) -> AlertMessage:
+def _test_message(channel: AlertChannel) -> AlertMessage:
     return AlertMessage(
         delivery=f"test:{channel.pk}:{time.time_ns()}",
         title=f"[Toolcrib test] {channel.name}",

@@ -7,7 +7,7 @@ not part of it.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,15 +22,17 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.export import csvsafe, ocsf
-from audit.export.manifests import Digest, manifest, write
-from audit.log import leaves, signing
+from audit.export import ocsf
+from audit.log import key_files, leaves
 from audit.models import Checkpoint
-from audit.records import search
-from audit.records.search import RecordSearch
+from audit.records import record_search
+from audit.records.record_search import RecordSearch
+from audit.shared_files import DigestWriter, write_atomically
 
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_STRIPPED_PREFIXES = " \u00a0\"'"
 BATCH = 500
-AT_ONCE, OF_ORGANIZATION = 4, 2  # in one process; each keeps a thread of the server
+MOST_CONCURRENT, ORGANIZATION_CONCURRENT = 4, 2  # in one process; each keeps a thread of the server
 _COLUMNS = ("id", "occurred_at", "code", "outcome", "reason", "actor_kind", "actor", "actor_id",
             "token_id", "subject", "subject_digest", "execution_id", "request_id", "source_ip",
             "details", "log_index", "leaf_hash")  # fmt: skip
@@ -41,6 +43,22 @@ FROM next JOIN audit_auditrecord r ON r.id = next.id
 LEFT JOIN audit_auditleaf l ON l.record_id = r.id
 ORDER BY r.occurred_at, r.id
 """  # noqa: S608
+ProgressCallback = Callable[[int, int], None]
+type RowFormatter = Callable[[ExportRow, SignedSize], bytes]
+
+
+def csv_row(cells: Iterable[str]) -> bytes:
+    return (",".join(_quote_cell(escape_formula(cell)) for cell in cells) + "\r\n").encode()
+
+
+def escape_formula(cell: str) -> str:
+    """With an apostrophe in front where a spreadsheet could compute it, also behind spaces and
+    quotes: those some programs strip first."""
+    if cell.startswith(_FORMULA_PREFIXES) or cell.lstrip(_STRIPPED_PREFIXES).startswith(
+        _FORMULA_PREFIXES
+    ):
+        return f"'{cell}"
+    return cell
 
 
 class TooManyExports(Exception):
@@ -63,11 +81,11 @@ class ExportRow:
     @property
     def line(self) -> bytes:
         """The records that were or will be sealed."""
-        return leaves.line_of(self.body, self.mac, self.moment)
+        return leaves.leaf_line(self.body, self.mac, self.moment)
 
 
 @dataclass(frozen=True, slots=True)
-class Vouched:
+class SignedSize:
     """The signed size of a log when an export began."""
 
     origin: str
@@ -80,70 +98,34 @@ class Vouched:
         return ocsf.Seal(self.origin, row.index, row.hash.hex(), self.note)
 
 
-Written = Callable[[ExportRow, Vouched], bytes]
-Watch = Callable[[int, int], None]
-
-
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
     suffix: str
     content_type: str
-    written: Written
+    format_row: RowFormatter
     head: bytes = b""
-
-
-def _jsonl(row: ExportRow, vouched: Vouched) -> bytes:
-    return row.line + b"\n"
-
-
-def _csv(row: ExportRow, vouched: Vouched) -> bytes:
-    said: dict[str, Any] = orjson.loads(row.body)
-    said |= {
-        "occurred_at": row.moment,
-        "details": orjson.dumps(said["details"]).decode(),
-        "log_index": row.index,
-        "leaf_hash": row.hash.hex() if row.hash else None,
-    }
-    cells = ("" if said[name] is None else str(said[name]) for name in _COLUMNS)
-    return csvsafe.line(cells)
-
-
-def _ocsf(row: ExportRow, vouched: Vouched) -> bytes:
-    said = ocsf.event(
-        orjson.loads(row.body), row.occurred_at, row.line.decode(), vouched.seal_of(row)
-    )
-    return orjson.dumps(said) + b"\n"
-
-
-FORMATS = {
-    "jsonl": ExportFormat("jsonl", "application/x-ndjson", _jsonl),
-    "csv": ExportFormat(
-        "csv", "text/csv; charset=utf-8; header=present", _csv, csvsafe.line(_COLUMNS)
-    ),
-    "ocsf": ExportFormat("ocsf.jsonl", "application/x-ndjson", _ocsf),
-}
 
 
 class ExportSlots:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
 
-    def take(self, organization: str) -> None:
+    def acquire(self, organization: str) -> None:
         """Raises `TooManyExports`."""
         with self._lock:
-            if self._of.total() >= AT_ONCE or self._of[organization] >= OF_ORGANIZATION:
+            if (
+                self._running.total() >= MOST_CONCURRENT
+                or self._running[organization] >= ORGANIZATION_CONCURRENT
+            ):
                 raise TooManyExports
-            self._of[organization] += 1
+            self._running[organization] += 1
 
-    def give(self, organization: str) -> None:
+    def release(self, organization: str) -> None:
         with self._lock:
-            self._of[organization] -= 1
-            if not self._of[organization]:
-                del self._of[organization]
-
-
-_places = ExportSlots()
+            self._running[organization] -= 1
+            if not self._running[organization]:
+                del self._running[organization]
 
 
 class ExportStream:
@@ -152,8 +134,8 @@ class ExportStream:
     def __init__(self, wanted: RecordSearch, format_name: str) -> None:
         """Raises `TooManyExports`."""
         self._organization = wanted.organization
-        _places.take(self._organization)
-        self._parts = parts(wanted, format_name)
+        _slots.acquire(self._organization)
+        self._parts = export_parts(wanted, format_name)
         self._open = True
 
     def __iter__(self) -> Iterator[bytes]:
@@ -175,10 +157,10 @@ class ExportStream:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _places.give(self._organization)
+            _slots.release(self._organization)
 
 
-def begin(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
+def begin_export(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
     """The export is on record before a byte leaves. Raises `TooManyExports`."""
     with ExportStream(wanted, format_name) as stream:
         record(
@@ -186,77 +168,82 @@ def begin(wanted: RecordSearch, format_name: str, by: Actor) -> ExportStream:
             by=by,
             outcome=Outcome.STARTED,
             subject=format_name,
-            details={"filters": wanted.asked, "opened": wanted.opened},
+            details={"filters": wanted.filters, "opened": wanted.opened},
         )
     return stream
 
 
-def parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
+def export_parts(wanted: RecordSearch, format_name: str) -> Iterator[bytes]:
     """The export in pieces of some hundred rows."""
     kind = FORMATS[format_name]
-    vouched = vouched_for(wanted.organization)
+    signed = signed_size(wanted.organization)
     yield kind.head
-    for batch in batches(wanted):
-        yield b"".join(kind.written(row, vouched) for row in batch)
+    for batch in read_batches(wanted):
+        yield b"".join(kind.format_row(row, signed) for row in batch)
 
 
-def batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
+def read_batches(wanted: RecordSearch) -> Iterator[list[ExportRow]]:
     """All matching rows, the oldest first, up to now."""
     now = timezone.now()
-    wanted = search.within(wanted, until=min(wanted.until or now, now))
+    wanted = record_search.replace_filters(wanted, until=min(wanted.until or now, now))
     after: tuple[datetime, UUID] | None = None
-    while found := _batch(wanted, after):
+    while found := _read_batch(wanted, after):
         connection.close()  # a slow client holds none
         yield found
         after = (found[-1].occurred_at, found[-1].id)
     connection.close()
 
 
-def to_file(wanted: RecordSearch, format_name: str, path: Path, *, by: Actor) -> int:
+def export_file(wanted: RecordSearch, format_name: str, path: Path, *, by: Actor) -> int:
     """Write a file and `<file>.manifest` beside it; how many records it holds."""
-    records: int = filed(wanted, format_name, path, by=by)["records"]
+    records: int = write_export_file(wanted, format_name, path, by=by)["records"]
     return records
 
 
-def filed(
-    wanted: RecordSearch, format_name: str, path: Path, *, by: Actor, watch: Watch | None = None
+def write_export_file(
+    wanted: RecordSearch,
+    format_name: str,
+    path: Path,
+    *,
+    by: Actor,
+    watch: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """The same, with all that the manifest says of it. `watch` is called after each batch with the
     number of records and bytes, and stops the writing by raising.
 
-    The record of it is written before the file gets its name.
+    The record of it is output before the file gets its name.
     """
-    vouched, written = vouched_for(wanted.organization), _ExportFile(watch)
+    signed, output = signed_size(wanted.organization), _ExportFile(watch)
     kind = FORMATS[format_name]
-    lines = written.counted(batches(wanted), kind, vouched)
-    said: dict[str, Any] = {}
+    lines = output.write_batches(read_batches(wanted), kind, signed)
+    fields: dict[str, Any] = {}
 
-    def tell(digest: Digest) -> None:
-        said.update(written.said(path.name, format_name, digest, wanted))
+    def record_export(digest: DigestWriter) -> None:
+        fields.update(output.manifest_fields(path.name, format_name, digest, wanted))
         record(
             Event.AUDIT_EXPORT,
             by=by,
             outcome=Outcome.SUCCESS,
             subject=format_name,
-            details=said | {"filters": wanted.asked, "opened": wanted.opened},
+            details=fields | {"filters": wanted.filters, "opened": wanted.opened},
         )
-        note = manifest(wanted.organization, said)
-        write(path.with_name(f"{path.name}.manifest"), [note.encode()])
+        note = key_files.signed_manifest(wanted.organization, fields)
+        write_atomically(path.with_name(f"{path.name}.manifest"), [note.encode()])
 
-    write(path, lines, tell)
-    return said
+    write_atomically(path, lines, record_export)
+    return fields
 
 
 class _ExportFile:
     """What a manifest says of a file."""
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: ProgressCallback | None = None) -> None:
         self.records, self._size = 0, 0
         self._indexes: list[int] = []
         self._watch = watch
 
-    def counted(
-        self, batches: Iterator[list[ExportRow]], kind: ExportFormat, vouched: Vouched
+    def write_batches(
+        self, batches: Iterator[list[ExportRow]], kind: ExportFormat, signed: SignedSize
     ) -> Iterator[bytes]:
         yield kind.head
         for batch in batches:
@@ -265,14 +252,14 @@ class _ExportFile:
             if known:
                 ends = [*self._indexes, *known]
                 self._indexes = [min(ends), max(ends)]
-            part = b"".join(kind.written(row, vouched) for row in batch)
+            part = b"".join(kind.format_row(row, signed) for row in batch)
             self._size += len(part)
             if self._watch is not None:
                 self._watch(self.records, self._size)
             yield part
 
-    def said(
-        self, name: str, format_name: str, digest: Digest, wanted: RecordSearch
+    def manifest_fields(
+        self, name: str, format_name: str, digest: DigestWriter, wanted: RecordSearch
     ) -> dict[str, object]:
         return {
             "file": name,
@@ -281,19 +268,48 @@ class _ExportFile:
             "size": digest.size,
             "records": self.records,
             "indexes": "-".join(map(str, self._indexes)) or "none",
-            "filters": urlencode(wanted.asked) or "none",
+            "filters": urlencode(wanted.filters) or "none",
             "time": timezone.now().isoformat(),
         }
 
 
-def vouched_for(organization: str) -> Vouched:
+def signed_size(organization: str) -> SignedSize:
     newest = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id").first()
-    origin = signing.origin(organization)
-    return Vouched(origin, newest.size, newest.note) if newest else Vouched(origin, 0, "")
+    origin = key_files.log_origin(organization)
+    return SignedSize(origin, newest.size, newest.note) if newest else SignedSize(origin, 0, "")
 
 
-def _batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
-    ids = search.ascending(wanted, BATCH, after)
+def _quote_cell(cell: str) -> str:
+    if any(mark in cell for mark in ',"\r\n'):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell
+
+
+def _jsonl_line(row: ExportRow, signed: SignedSize) -> bytes:
+    return row.line + b"\n"
+
+
+def _csv_line(row: ExportRow, signed: SignedSize) -> bytes:
+    fields: dict[str, Any] = orjson.loads(row.body)
+    fields |= {
+        "occurred_at": row.moment,
+        "details": orjson.dumps(fields["details"]).decode(),
+        "log_index": row.index,
+        "leaf_hash": row.hash.hex() if row.hash else None,
+    }
+    cells = ("" if fields[name] is None else str(fields[name]) for name in _COLUMNS)
+    return csv_row(cells)
+
+
+def _ocsf_line(row: ExportRow, signed: SignedSize) -> bytes:
+    fields = ocsf.ocsf_event(
+        orjson.loads(row.body), row.occurred_at, row.line.decode(), signed.seal_of(row)
+    )
+    return orjson.dumps(fields) + b"\n"
+
+
+def _read_batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[ExportRow]:
+    ids = record_search.ascending_ids(wanted, BATCH, after)
     with connection.cursor() as cursor:
         cursor.execute(_ROWS.replace("/* next */", ids.sql), ids.values)
         return [
@@ -302,3 +318,15 @@ def _batch(wanted: RecordSearch, after: tuple[datetime, UUID] | None) -> list[Ex
             )
             for at, identifier, body, moment, mac, index, leaf in cursor.fetchall()
         ]
+
+
+FORMATS = {
+    "jsonl": ExportFormat("jsonl", "application/x-ndjson", _jsonl_line),
+    "csv": ExportFormat(
+        "csv", "text/csv; charset=utf-8; header=present", _csv_line, csv_row(_COLUMNS)
+    ),
+    "ocsf": ExportFormat("ocsf.jsonl", "application/x-ndjson", _ocsf_line),
+}
+
+
+_slots = ExportSlots()

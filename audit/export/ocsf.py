@@ -37,7 +37,7 @@ class Seal:
     checkpoint: str
 
 
-def event(record: dict[str, Any], occurred_at: datetime, line: str, seal: Seal | None,
+def ocsf_event(record: dict[str, Any], occurred_at: datetime, line: str, seal: Seal | None,
           ) -> dict[str, Any]:  # fmt: skip
     """`record` is the member of that name in the sealed line."""
     activity = _activity(record["code"])

@@ -40,7 +40,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class CheckpointStatement:
     origin: str
     size: int
     root: bytes
@@ -85,13 +85,13 @@ def verifier_key(name: str, public: bytes) -> str:
     return f"{name}+{key_id(name, public)}+{base64.b64encode(_ED25519 + public).decode()}"
 
 
-def sign(statement: Statement, *signers: Signer) -> str:
+def sign_statement(statement: CheckpointStatement, *signers: Signer) -> str:
     """The note. It needs one signer at least."""
     text = statement.text
     return text + "\n" + "".join(signer.line(text) for signer in signers)
 
 
-def read(note: str) -> Statement:
+def read_note(note: str) -> CheckpointStatement:
     """What a note states, without checking signatures. Raises `BadNote`."""
     text, mark, _ = note.partition("\n\n")
     lines = text.split("\n")
@@ -106,7 +106,9 @@ def read(note: str) -> Statement:
         raise BadNote("its root or its time cannot be read") from None
     if len(root) != 32:
         raise BadNote("its root is not 32 bytes")
-    statement = Statement(lines[0], int(lines[1]), root, moment, _acceptance(lines[4:]))
+    statement = CheckpointStatement(
+        lines[0], int(lines[1]), root, moment, _parse_acceptance(lines[4:])
+    )
     if statement.text != text + "\n":
         raise BadNote("it is written in another way than Toolcrib writes")
     return statement
@@ -123,7 +125,7 @@ def signed_by(note: str, keys: Mapping[str, bytes]) -> list[str]:
     signed = (text + "\n").encode()
     good = []
     for line in below.splitlines():
-        name, key, signature = _signature(line)
+        name, key, signature = _parse_signature(line)
         public = keys.get(key)
         if public is None or key_id(name, public) != key:
             continue
@@ -135,7 +137,7 @@ def signed_by(note: str, keys: Mapping[str, bytes]) -> list[str]:
     return good
 
 
-def _acceptance(lines: list[str]) -> Acceptance | None:
+def _parse_acceptance(lines: list[str]) -> Acceptance | None:
     if not lines:
         return None
     try:
@@ -144,7 +146,7 @@ def _acceptance(lines: list[str]) -> Acceptance | None:
         raise BadNote("what it says of a break cannot be read") from None
 
 
-def _signature(line: str) -> tuple[str, str, bytes]:
+def _parse_signature(line: str) -> tuple[str, str, bytes]:
     """The claimed signer, by name and by key, and the signature."""
     parts = line.split(" ")
     if len(parts) != 3 or parts[0] != _DASH:

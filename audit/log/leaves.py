@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from audit import canonical
-from audit.log import keyfile
+from audit.log import key_files
 
 # In the order in which RFC 8785 sorts them.
 COLUMNS = (
@@ -35,7 +35,7 @@ COLUMNS = (
 )
 
 
-def body_of(values: dict[str, Any], details: bytes) -> bytes:
+def record_body(values: dict[str, Any], details: bytes) -> bytes:
     """The canonical JSON of a record's columns; `details` is canonical already."""
     shown = {name: values[name] for name in COLUMNS if name != "details"}
     body: dict[str, Any] = {name: shown.get(name) for name in COLUMNS}
@@ -43,18 +43,18 @@ def body_of(values: dict[str, Any], details: bytes) -> bytes:
     return orjson.dumps(body)
 
 
-def mac_of(organization: str, body: bytes) -> bytes:
+def record_mac(organization: str, body: bytes) -> bytes:
     """An attacker who can only write to the database cannot make this."""
-    return hmac.digest(keyfile.derived("record", organization), body, sha256)
+    return hmac.digest(key_files.derived_key("record", organization), body, sha256)
 
 
-def place_mac(log: str, index: int, leaf_hash: bytes) -> bytes:
+def position_mac(log: str, index: int, leaf_hash: bytes) -> bytes:
     """Binds a leaf to its position, so that verification can say which leaf was moved."""
     place = index.to_bytes(8, "big") + leaf_hash
-    return hmac.digest(keyfile.derived("place", log), place, sha256)
+    return hmac.digest(key_files.derived_key("place", log), place, sha256)
 
 
-def line_of(body: bytes, mac: bytes, occurred_at: str) -> bytes:
+def leaf_line(body: bytes, mac: bytes, occurred_at: str) -> bytes:
     return b'{"mac":"%b","occurred_at":"%b","record":%b}' % (
         mac.hex().encode(),
         occurred_at.encode(),
@@ -62,11 +62,11 @@ def line_of(body: bytes, mac: bytes, occurred_at: str) -> bytes:
     )
 
 
-def details_of(details: dict[str, Any]) -> bytes:
+def canonical_details(details: dict[str, Any]) -> bytes:
     return canonical.dumps(details)
 
 
-def _column(alias: str, name: str) -> str:
+def _column_sql(alias: str, name: str) -> str:
     """A column as canonical JSON text; `to_json` escapes a string as RFC 8785 does."""
     column = f"{alias}.{name}"
     if name == "details":
@@ -78,7 +78,7 @@ def _column(alias: str, name: str) -> str:
 
 def body_sql(alias: str) -> str:
     """A record's body as an SQL text expression over the table of that alias."""
-    members = (f"'\"{name}\":' || {_column(alias, name)}" for name in COLUMNS)
+    members = (f"'\"{name}\":' || {_column_sql(alias, name)}" for name in COLUMNS)
     return "'{' || " + " || ',' || ".join(members) + " || '}'"
 
 

@@ -19,7 +19,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\x01" + left + right).digest()
 
 
-def root_of(frontier: Sequence[bytes]) -> bytes:
+def frontier_root(frontier: Sequence[bytes]) -> bytes:
     """The root of a tree; that of an empty one where there is nothing."""
     if not frontier:
         return EMPTY
@@ -47,10 +47,10 @@ def extend(frontier: Frontier, size: int, leaves: Iterable[bytes],
     return size
 
 
-def root_of_leaves(leaves: Iterable[bytes]) -> bytes:
+def leaves_root(leaves: Iterable[bytes]) -> bytes:
     frontier: Frontier = []
     extend(frontier, 0, leaves)
-    return root_of(frontier)
+    return frontier_root(frontier)
 
 
 Subtree = Callable[[int, int], bytes]
@@ -97,21 +97,21 @@ def consistency_proof(old: int, new: int, subtree: Subtree) -> list[bytes]:
     """RFC 6962, 2.1.2: that a tree of `old` leaves is the beginning of one of `new`."""
     if not 0 < old <= new:
         raise ValueError("the older tree must hold something, and no more than the newer")
-    return _consistent(old, 0, new, True, subtree)
+    return _consistency_path(old, 0, new, True, subtree)
 
 
-def _consistent(old: int, first: int, end: int, whole: bool, subtree: Subtree) -> list[bytes]:
+def _consistency_path(old: int, first: int, end: int, whole: bool, subtree: Subtree) -> list[bytes]:
     size = end - first
     if old == size:
         return [] if whole else [subtree(first, end)]
     split = _split(size)
     middle = first + split
     if old <= split:
-        return [*_consistent(old, first, middle, whole, subtree), subtree(middle, end)]
-    return [*_consistent(old - split, middle, end, False, subtree), subtree(first, middle)]
+        return [*_consistency_path(old, first, middle, whole, subtree), subtree(middle, end)]
+    return [*_consistency_path(old - split, middle, end, False, subtree), subtree(first, middle)]
 
 
-def consistent(
+def is_consistent(
     old: int, new: int, old_root: bytes, new_root: bytes, proof: Sequence[bytes]
 ) -> bool:
     """Whether the proof leads to both roots (RFC 9162, 2.1.4.2)."""

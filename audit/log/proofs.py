@@ -1,18 +1,29 @@
-"""Inclusion proofs from the rows of a log, in a form that can be checked without Toolcrib.
+"""Proofs from the rows of a log, in forms that can be checked without Toolcrib: that a record is in
+the log, and that the log only grew since a checkpoint the verifier has.
 
-The form is that of C2SP: https://c2sp.org/tlog-proof. What is proved is the record's line
-(`audit.log.leaves`); the checkpoint below says of which tree, and who vouches for it.
+Inclusion proofs have the form of C2SP: https://c2sp.org/tlog-proof. What is proved is the record's
+line (`audit.log.leaves`); the checkpoint below names the tree and has its signatures.
 """
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from audit.log import merkle
-from audit.models import AuditLeaf, AuditLog, AuditNode, Checkpoint
+from django.db import connection, transaction
+
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
+from audit.log import leaves, merkle
+from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 
 HEADER = "c2sp.org/tlog-proof@v1"
 STEP = 8  # a node is stored for every level that is a multiple of it
+GROWTH = "toolcrib growth-proof@v1"
+_LINE_SQL = f"""
+SELECT {leaves.body_sql("r")}, r.mac, {leaves.moment_sql("r")}
+FROM audit_auditrecord r WHERE r.id = %s
+"""  # noqa: S608
 
 
 class NotProvable(Exception):
@@ -31,12 +42,12 @@ class Inclusion:
 
         Raises `NotProvable` where rows of the tree are missing."""
         try:
-            return merkle.inclusion_proof(self.leaf.index, size, subtrees(self.leaf.log))
+            return merkle.inclusion_proof(self.leaf.index, size, subtree_reader(self.leaf.log))
         except LookupError as missing:
             raise NotProvable(f"The log is damaged: {missing}") from None
 
 
-def inclusion_of(record_id: UUID) -> Inclusion:
+def find_inclusion(record_id: UUID) -> Inclusion:
     """Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint."""
     leaf = AuditLeaf.objects.filter(record_id=record_id).select_related("log").first()
     if leaf is None:
@@ -47,27 +58,27 @@ def inclusion_of(record_id: UUID) -> Inclusion:
     return Inclusion(leaf, newest)
 
 
-def proof_of(record_id: UUID) -> str:
+def inclusion_proof(record_id: UUID) -> str:
     """The inclusion proof of the record in its log, under the newest checkpoint.
 
     Raises `NotProvable` for a record that is not sealed, or not yet under a checkpoint.
     """
-    found = inclusion_of(record_id)
-    return text_of(found.leaf.index, found.path(found.checkpoint.size), found.checkpoint.note)
+    found = find_inclusion(record_id)
+    return proof_text(found.leaf.index, found.path(found.checkpoint.size), found.checkpoint.note)
 
 
-def text_of(index: int, hashes: list[bytes], note: str) -> str:
+def proof_text(index: int, hashes: list[bytes], note: str) -> str:
     lines = [HEADER, f"index {index}", *(base64.b64encode(one).decode() for one in hashes)]
     return "\n".join(lines) + "\n\n" + note
 
 
-def subtrees(log: AuditLog) -> merkle.Subtree:
+def subtree_reader(log: AuditLog) -> merkle.Subtree:
     """Roots of parts of the log's tree, from its rows. It asks for a leaf that is not there with a
     LookupError. What was read is kept, so that a whole proof is a handful of queries."""
-    return _Rows(log).root
+    return _TreeRows(log).root
 
 
-class _Rows:
+class _TreeRows:
     """Blocks of 256 hashes, of leaves and of each level that is stored."""
 
     def __init__(self, log: AuditLog) -> None:
@@ -87,7 +98,7 @@ class _Rows:
     def _complete(self, level: int, index: int) -> bytes:
         stored = level - level % STEP
         width = 1 << (level - stored)
-        return merkle.root_of_leaves(
+        return merkle.leaves_root(
             self._hash(stored, number) for number in range(index * width, (index + 1) * width)
         )
 
@@ -109,3 +120,65 @@ class _Rows:
             else AuditLeaf.objects.filter(log=self.log, index__gte=first, index__lt=end)
         )
         return {index: bytes(made) for index, made in rows.values_list("index", "hash")}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecord:
+    """A record as it is in the database now: what Python wrote, its mac, and its time."""
+
+    body: bytes
+    mac: bytes
+    moment: str
+
+    @property
+    def line(self) -> bytes:
+        """The bytes that its leaf hashes."""
+        return leaves.leaf_line(self.body, self.mac, self.moment)
+
+
+def read_written_record(record_id: UUID) -> WrittenRecord:
+    """Raises `NotProvable`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LINE_SQL, [record_id])
+        found = cursor.fetchone()
+    if found is None:
+        raise NotProvable("There is no such record here; an older one may be in an archive.")
+    body, mac, moment = found
+    return WrittenRecord(body.encode(), bytes(mac), moment)
+
+
+def record_line(record_id: UUID) -> str:
+    """The exact line that its leaf hashes. Raises `NotProvable`."""
+    return read_written_record(record_id).line.decode()
+
+
+@transaction.atomic
+def disclose_line(record_id: UUID, *, by: Callable[[str], Actor]) -> str:
+    """`record_line`, recorded as read. `by` names the reader in the record's organization."""
+    line = record_line(record_id)
+    found = AuditRecord.objects.get(pk=record_id)
+    record(
+        Event.AUDIT_READ,
+        by=by(found.organization),
+        outcome=Outcome.SUCCESS,
+        subject=f"record:{record_id}",
+        execution_id=found.execution_id,
+        details={"record": str(record_id), "code": found.code, "line": True},
+    )
+    return line
+
+
+def growth_proof(name: str, since: int) -> str:
+    """That the tree of `since` leaves is the beginning of the newest. Raises `NotProvable`."""
+    log = AuditLog.objects.filter(name=name).first()
+    newest = Checkpoint.objects.filter(log=log).order_by("-size", "-id").first() if log else None
+    if log is None or newest is None:
+        raise NotProvable(f"No log of an organization {name} was signed here.")
+    try:
+        hashes = merkle.consistency_proof(since, newest.size, subtree_reader(log))
+    except ValueError:
+        raise NotProvable(f"The newest checkpoint is of {newest.size} records.") from None
+    except LookupError as missing:
+        raise NotProvable(f"The log is damaged: {missing}.") from None
+    lines = [GROWTH, f"from {since}", *(base64.b64encode(one).decode() for one in hashes)]
+    return "\n".join(lines) + "\n\n" + newest.note

@@ -5,19 +5,22 @@ import pwd
 
 from uuid_utils.compat import uuid7
 
-from audit import source
+from audit import actions
 from audit.actions import Actor
 
 
 def operator(organization: str, request_id: str = "") -> Actor:
     """All that is recorded from now on came by a command; the id of the run is in all of it."""
-    source.came_by("command")
+    actions.set_source("command")
     return Actor(
-        "system", f"command:{login()}", organization, request_id=request_id or f"command-{uuid7()}"
+        "system",
+        f"command:{operator_login()}",
+        organization,
+        request_id=request_id or f"command-{uuid7()}",
     )
 
 
-def login() -> str:
+def operator_login() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # an account without a name, as containers have

@@ -1,7 +1,6 @@
 """The rows of evidence: records, logs and checkpoints, alerts, and exports."""
 
 from audit.models.alerts import Alert, AlertChannel, AlertDelivery, AlertRule, ChannelKind
-from audit.models.exports import AuditExport, ExportState
 from audit.models.log import (
     AuditLeaf,
     AuditLog,
@@ -10,7 +9,7 @@ from audit.models.log import (
     Checkpoint,
     CheckpointKey,
 )
-from audit.models.records import AuditKey, AuditPayload, AuditRecord
+from audit.models.records import AuditExport, AuditKey, AuditPayload, AuditRecord, ExportState
 
 __all__ = [
     "Alert",

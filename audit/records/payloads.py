@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.db import transaction
 
 from audit import canonical
-from audit.log import keyfile
+from audit.log import key_files
 from audit.models import AuditKey, AuditPayload
+from audit.shared_files import sync_directory
 
 _NONCE_BYTES = 12
 _SALT_BYTES = 16
@@ -29,13 +30,13 @@ _WORD = re.compile(r"[^\W_]+")
 _MARK_BYTES = 8
 _MOST_WORDS = 64
 _LONGEST_WORD = 64
-_KEPT_S = 5.0
+_CACHE_S = 5.0
 DIRECTORY = "payloads"  # of one key per organization, below `KEYS_DIR`
 FORMER = "payload-"  # with which their names began when they had no directory
 _PLAIN = re.compile(r"[a-z0-9-]{1,63}")
 
 
-class Erased(Exception):
+class PayloadErased(Exception):
     """The payload is no longer there, or no longer opens."""
 
 
@@ -47,7 +48,7 @@ class _PayloadKey:
     words: bytes
 
     @classmethod
-    def of(cls, secret: bytes) -> "_PayloadKey":
+    def from_secret(cls, secret: bytes) -> "_PayloadKey":
         return cls(AESGCM(secret), hmac.digest(secret, b"words", hashlib.sha256))
 
     def seal(self, record_id: UUID, plain: bytes) -> bytes:
@@ -70,11 +71,11 @@ def commit(payload: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
     }
 
 
-def row_of(
+def payload_row(
     record_id: UUID, organization: str, salt: bytes, redacted: dict[str, Any]
 ) -> dict[str, Any]:
     """What is written of it with its record, in the same transaction."""
-    key = _key_to_keep(organization)
+    key = _existing_or_new_key(organization)
     # Not in its canonical form, which knows no 1e16 but 10000000000000000.
     plain = json.dumps({"salt": salt.hex(), "payload": redacted}, allow_nan=False).encode()
     return {
@@ -85,55 +86,55 @@ def row_of(
     }
 
 
-def opened(record_id: UUID) -> dict[str, Any]:
-    """`{"salt": hex, "payload": …}`. Raises `Erased`; LookupError where there never was one."""
+def open_payload(record_id: UUID) -> dict[str, Any]:
+    """`{"salt": hex, "payload": …}`. Raises `PayloadErased`; LookupError for no payload."""
     row = AuditPayload.objects.filter(pk=record_id).first()
     if row is None:
         raise LookupError("the record has no payload")
     if row.sealed is None:
-        raise Erased(f"erased on {row.erased_at:%Y-%m-%d} by {row.erased_by}")
-    sealed, key = bytes(row.sealed), _known_key(row.organization)
+        raise PayloadErased(f"erased on {row.erased_at:%Y-%m-%d} by {row.erased_by}")
+    sealed, key = bytes(row.sealed), _existing_key(row.organization)
     if key is None:
-        raise Erased("the organization's key was erased")
+        raise PayloadErased("the organization's key was erased")
     try:
         plain = key.cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], record_id.bytes)
     except InvalidTag:
-        raise Erased("it was sealed under another key, or changed since") from None
+        raise PayloadErased("it was sealed under another key, or changed since") from None
     opened: dict[str, Any] = json.loads(plain)  # orjson makes a double of what has 65 bits
     return opened
 
 
-def mark(organization: str, word: str) -> bytes:
+def word_mark(organization: str, word: str) -> bytes:
     """The keyed hash of a word in the search index: it can be searched only with the word. There is
     none for an organization without a key."""
-    key = _known_key(organization)
+    key = _existing_key(organization)
     return key.mark(word) if key else b""
 
 
-def forget_key(organization: str) -> None:
+def erase_key(organization: str) -> None:
     """Nothing that was sealed until now opens again, even after a restore of the database."""
-    file = _file(organization)
+    file = _key_file(organization)
     file.unlink(missing_ok=True)
-    keyfile.flush(file.parent)
+    sync_directory(file.parent)
     AuditKey.objects.filter(pk=organization).delete()
     _keys.pop(organization, None)
 
 
 def _words(value: Any) -> set[str]:
     words: set[str] = set()
-    _collect(value, words)
+    _collect_words(value, words)
     return words
 
 
-def _collect(value: Any, words: set[str]) -> None:
+def _collect_words(value: Any, words: set[str]) -> None:
     if len(words) >= _MOST_WORDS:
         return
     if isinstance(value, dict):
         for item in value.values():
-            _collect(item, words)
+            _collect_words(item, words)
     elif isinstance(value, list):
         for item in value:
-            _collect(item, words)
+            _collect_words(item, words)
     elif isinstance(value, str):
         for found in _WORD.finditer(value.lower()):
             if len(words) >= _MOST_WORDS:
@@ -143,31 +144,31 @@ def _collect(value: Any, words: set[str]) -> None:
         words.add(str(value))
 
 
-def _known_key(organization: str) -> _PayloadKey | None:
+def _existing_key(organization: str) -> _PayloadKey | None:
     """None where it was erased, or there never was one; one that was replaced is used for
-    `_KEPT_S` more at most."""
+    `_CACHE_S` more at most."""
     known = _keys.get(organization)
     if known is not None and known[0] > time.monotonic():
         return known[1]
-    secret = _unwrapped(organization)
-    return _remembered(organization, secret) if secret else None
+    secret = _unwrap_secret(organization)
+    return _cache_key(organization, secret) if secret else None
 
 
-def _key_to_keep(organization: str) -> _PayloadKey:
-    return _known_key(organization) or _remembered(organization, _new_secret(organization))
+def _existing_or_new_key(organization: str) -> _PayloadKey:
+    return _existing_key(organization) or _cache_key(organization, _new_secret(organization))
 
 
-def _remembered(organization: str, secret: bytes) -> _PayloadKey:
-    key, until = _PayloadKey.of(secret), time.monotonic() + _KEPT_S
+def _cache_key(organization: str, secret: bytes) -> _PayloadKey:
+    key, until = _PayloadKey.from_secret(secret), time.monotonic() + _CACHE_S
     # Not before: a key whose transaction is undone was never there.
     transaction.on_commit(lambda: _keys.update({organization: (until, key)}))
     return key
 
 
-def _unwrapped(organization: str) -> bytes | None:
+def _unwrap_secret(organization: str) -> bytes | None:
     """None also for a row of a backup, whose file was erased since."""
     row = AuditKey.objects.filter(pk=organization).first()
-    file = _file(organization)
+    file = _key_file(organization)
     if row is None or not file.exists():
         return None
     wrapped = bytes(row.wrapped)
@@ -184,23 +185,23 @@ def _new_secret(organization: str) -> bytes:
     useless = AuditKey.objects.filter(pk=organization).first()
     if useless is not None:
         AuditKey.objects.filter(pk=organization, wrapped=useless.wrapped).delete()
-    made = AuditKey(organization=organization, wrapped=_wrapped(organization))
+    made = AuditKey(organization=organization, wrapped=_wrap_new_secret(organization))
     AuditKey.objects.bulk_create([made], ignore_conflicts=True)
-    secret = _unwrapped(organization)
+    secret = _unwrap_secret(organization)
     if secret is None:
         raise LookupError(f"the key of {organization} was made and is not there")
     return secret
 
 
-def _wrapped(organization: str) -> bytes:
+def _wrap_new_secret(organization: str) -> bytes:
     nonce = os.urandom(_NONCE_BYTES)
-    outer = keyfile.read_or_make(str(_file(organization)), lambda: AESGCM.generate_key(256))
+    outer = key_files.read_or_make(str(_key_file(organization)), lambda: AESGCM.generate_key(256))
     return nonce + AESGCM(outer).encrypt(nonce, AESGCM.generate_key(256), organization.encode())
 
 
-def _file(organization: str) -> Path:
+def _key_file(organization: str) -> Path:
     """Outside the database, so that erasing it erases what backups of the database hold."""
     plain = _PLAIN.fullmatch(organization) is not None
     name = organization if plain else hashlib.sha256(organization.encode()).hexdigest()
-    former = keyfile.path_of(f"{FORMER}{name}.key")  # `manage.py up` moves them
-    return former if former.exists() else keyfile.path_of(f"{DIRECTORY}/{name}.key")
+    former = key_files.path_of(f"{FORMER}{name}.key")  # `manage.py up` moves them
+    return former if former.exists() else key_files.path_of(f"{DIRECTORY}/{name}.key")

@@ -18,11 +18,10 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from audit import files
+from audit import shared_files
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.export import manifests
-from audit.log import leaves, merkle, signing
+from audit.log import key_files, leaves, merkle
 from audit.models import AuditLeaf, AuditLog, AuditSegment, Checkpoint
 from audit.records import erasure
 
@@ -49,12 +48,12 @@ DELETE FROM audit_auditpayload WHERE sealed IS NULL AND record_id IN ({_IN_RANGE
 _REMOVE = f"DELETE FROM audit_auditrecord WHERE id IN ({_IN_RANGE})"  # noqa: S608
 
 
-class NotKept(Exception):
+class RetentionFailed(Exception):
     """A file of evidence is not what it should be, so nothing is removed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class LogRange:
     """Of a log, and the one place where its file may be."""
 
     log: AuditLog
@@ -63,39 +62,39 @@ class Range:
 
     @property
     def file(self) -> str:
-        return f"{signing.plain(self.log.name)}/{self.first:012}-{self.end:012}.jsonl.gz"
+        return f"{key_files.safe_name(self.log.name)}/{self.first:012}-{self.end:012}.jsonl.gz"
 
     @property
     def path(self) -> Path:
-        return directory() / self.file
+        return archive_directory() / self.file
 
 
 @dataclass(frozen=True, slots=True)
-class Due(Range):
+class DueRange(LogRange):
     """To be written now, under its checkpoint."""
 
     checkpoint: Checkpoint
 
 
-def directory() -> Path:
+def archive_directory() -> Path:
     return Path(settings.DATA_DIR) / "audit-archive"
 
 
-def keep(*, records_days: int, payload_days: int) -> dict[str, int]:
+def apply_retention(*, records_days: int, payload_days: int) -> dict[str, int]:
     """Erase and move what is older; 0 days are for ever. What cannot be done in one log keeps
-    no other waiting; at the end it raises `NotKept`."""
+    no other waiting; at the end it raises `RetentionFailed`."""
     done, problems = {"erased": 0, "archived": 0}, list[str]()
     shortest = min((days for days in (records_days, payload_days) if days), default=0)
     for found in AuditLog.objects.order_by("name"):
         if shortest:
-            done["erased"] += _erase_payloads(found.name, _ago(shortest))
+            done["erased"] += _erase_payloads(found.name, _days_ago(shortest))
         try:
-            done["archived"] += _keep_records(found, records_days)
-        except NotKept as problem:
+            done["archived"] += _retain_records(found, records_days)
+        except RetentionFailed as problem:
             problems.append(str(problem))
-            _tell(found.name, "records", Outcome.FAILURE, problem=str(problem))
+            _record_retention(found.name, "records", Outcome.FAILURE, problem=str(problem))
     if problems:
-        raise NotKept(" ".join(problems))
+        raise RetentionFailed(" ".join(problems))
     return done
 
 
@@ -110,15 +109,15 @@ def record_expiry(organization: str, kind: str, rows: Mapping[str, int], before:
     )
 
 
-def _keep_records(found: AuditLog, days: int) -> int:
+def _retain_records(found: AuditLog, days: int) -> int:
     for begun in found.segments.filter(removed_at=None).order_by("first"):
-        _empty(begun)
+        _remove_records(begun)
     if not days or found.halted_at is not None:
         return 0
-    return _archive_all(found, _ago(days))
+    return _archive_all(found, _days_ago(days))
 
 
-def _ago(days: int) -> datetime:
+def _days_ago(days: int) -> datetime:
     return timezone.now() - timedelta(days=days)
 
 
@@ -126,27 +125,29 @@ def _erase_payloads(organization: str, before: datetime) -> int:
     # An id begins with the clock of the program: a day leaves room for one that is wrong.
     latest = UUID(int=int((before + timedelta(days=1)).timestamp() * 1000) << 80)
     what = organization, _BY_TIME, [before, latest]
-    if not erasure.any_where(*what):
+    if not erasure.exists_where(*what):
         return 0
     # First of all: a missing payload without a record of its erasure is damage.
-    _tell(organization, "payloads", Outcome.STARTED, before=before.isoformat())
+    _record_retention(organization, "payloads", Outcome.STARTED, before=before.isoformat())
     done = erasure.erase_where(*what, by=RETENTION)
-    _tell(organization, "payloads", Outcome.SUCCESS, erased=done, before=before.isoformat())
+    _record_retention(
+        organization, "payloads", Outcome.SUCCESS, erased=done, before=before.isoformat()
+    )
     return done
 
 
 def _archive_all(found: AuditLog, before: datetime) -> int:
     done = 0
     while (due := next_range(found, before)) is not None:
-        segment = archive(due)
+        segment = archive_range(due)
         if segment is None:
             break
-        _empty(segment)
+        _remove_records(segment)
         done += due.end - due.first
     return done
 
 
-def next_range(found: AuditLog, before: datetime) -> Due | None:
+def next_range(found: AuditLog, before: datetime) -> DueRange | None:
     """The oldest sealed and signed records that are still here, up to the first younger one."""
     checkpoint = found.checkpoints.order_by("-size", "-id").first()
     last = found.segments.order_by("-end").first()
@@ -158,25 +159,27 @@ def next_range(found: AuditLog, before: datetime) -> Due | None:
         cursor.execute(_YOUNGER, [found.pk, first, end, before])
         younger = cursor.fetchone()
     end = younger[0] if younger else end
-    return Due(found, first, end, checkpoint) if end > first else None
+    return DueRange(found, first, end, checkpoint) if end > first else None
 
 
-def archive(due: Due) -> AuditSegment | None:
+def archive_range(due: DueRange) -> AuditSegment | None:
     """Write the file, read it back, and only then say that its records may leave. None where
     another run was faster."""
-    files.make_directory(due.path.parent)
-    manifests.flush(directory())
-    manifests.write(due.path, compressed(lines_of(due)))
+    shared_files.make_directory(due.path.parent)
+    shared_files.sync_directory(archive_directory())
+    shared_files.write_atomically(due.path, compress_lines(range_lines(due)))
     check_file(due)
-    sha256 = manifests.sha256_of(due.path)
-    manifests.write(due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()])
-    said = manifests.manifest(due.log.name, _said(due, sha256))
-    manifests.write(due.path.with_suffix(".manifest"), [said.encode()])
-    return _begun(due, sha256)
+    sha256 = shared_files.file_sha256(due.path)
+    shared_files.write_atomically(
+        due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()]
+    )
+    said = key_files.signed_manifest(due.log.name, _manifest_fields(due, sha256))
+    shared_files.write_atomically(due.path.with_suffix(".manifest"), [said.encode()])
+    return _create_segment(due, sha256)
 
 
 @transaction.atomic
-def _begun(due: Due, sha256: str) -> AuditSegment | None:
+def _create_segment(due: DueRange, sha256: str) -> AuditSegment | None:
     AuditLog.objects.select_for_update().get(pk=due.log.pk)
     if due.log.segments.filter(end__gt=due.first).exists():
         return None
@@ -191,21 +194,21 @@ def _begun(due: Due, sha256: str) -> AuditSegment | None:
     file = {"file": segment.file, "sha256": sha256}
     # Its hash once more, as a digest: in details a part of one may look like the number of a card.
     digest, place = f"sha256:{sha256}", {"first": due.first, "end": due.end}
-    _tell(due.log.name, "records", Outcome.STARTED, digest, **place, **file)
+    _record_retention(due.log.name, "records", Outcome.STARTED, digest, **place, **file)
     return segment
 
 
-def lines_of(due: Range) -> Iterator[bytes]:
+def range_lines(due: LogRange) -> Iterator[bytes]:
     """The sealed lines in the order of their leaves."""
     for first in range(due.first, due.end, BATCH):
         with connection.cursor() as cursor:
             cursor.execute(_LINES, [due.log.pk, first, min(first + BATCH, due.end)])
             rows = cursor.fetchall()
         for body, moment, mac in rows:
-            yield leaves.line_of(body.encode(), bytes(mac), moment) + b"\n"
+            yield leaves.leaf_line(body.encode(), bytes(mac), moment) + b"\n"
 
 
-def compressed(lines: Iterator[bytes]) -> Iterator[bytes]:
+def compress_lines(lines: Iterator[bytes]) -> Iterator[bytes]:
     """The same lines make the same bytes: they contain no time and no name."""
     out = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) as packed:
@@ -218,37 +221,39 @@ def compressed(lines: Iterator[bytes]) -> Iterator[bytes]:
     yield out.getvalue()
 
 
-def check_file(due: Range) -> None:
+def check_file(due: LogRange) -> None:
     """That the file holds, line by line, what the leaves of the range were made of. Raises
-    `NotKept`."""
+    `RetentionFailed`."""
     index = due.first
     with gzip.open(due.path) as lines:
         while index < due.end:
-            hashes = _hashes(due.log, index, min(index + BATCH, due.end))
+            hashes = _leaf_hashes(due.log, index, min(index + BATCH, due.end))
             for expected in hashes:
                 if merkle.leaf_hash(lines.readline().removesuffix(b"\n")) != expected:
-                    raise NotKept(
+                    raise RetentionFailed(
                         f"Record {index} of the log {due.log.name} is not what was sealed. "
                         "Nothing was removed; audit_verify says more."
                     )
                 index += 1
         if lines.read(1):
-            raise NotKept(f"{due.path.name} holds more than its range.")
+            raise RetentionFailed(f"{due.path.name} holds more than its range.")
 
 
-def _hashes(found: AuditLog, first: int, end: int) -> list[bytes]:
+def _leaf_hashes(found: AuditLog, first: int, end: int) -> list[bytes]:
     rows = AuditLeaf.objects.filter(log=found, index__gte=first, index__lt=end).order_by("index")
     hashes = [bytes(row) for row in rows.values_list("hash", flat=True)]
     if len(hashes) != end - first:
-        raise NotKept(f"The log {found.name} has no leaf for each index from {first} to {end}.")
+        raise RetentionFailed(
+            f"The log {found.name} has no leaf for each index from {first} to {end}."
+        )
     return hashes
 
 
-def _empty(segment: AuditSegment) -> None:
-    """Remove the records of a segment, batch by batch. Raises `NotKept` when its file is gone."""
-    path = directory() / segment.file
-    if not path.is_file() or manifests.sha256_of(path) != segment.sha256:
-        raise NotKept(
+def _remove_records(segment: AuditSegment) -> None:
+    """Remove the records of a segment by batches. Raises `RetentionFailed` if its file is gone."""
+    path = archive_directory() / segment.file
+    if not path.is_file() or shared_files.file_sha256(path) != segment.sha256:
+        raise RetentionFailed(
             f"{segment.file} is not the file that was written. Nothing more is removed: bring it "
             f"back; its SHA-256 is {segment.sha256}."
         )
@@ -257,19 +262,19 @@ def _empty(segment: AuditSegment) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(_REMOVE_PAYLOADS, place)
             cursor.execute(_REMOVE, place)
-    _finish(segment)
+    _mark_removed(segment)
 
 
 @transaction.atomic
-def _finish(segment: AuditSegment) -> None:
+def _mark_removed(segment: AuditSegment) -> None:
     row = AuditSegment.objects.filter(pk=segment.pk, removed_at=None)
     if row.update(removed_at=timezone.now()):
         digest, place = f"sha256:{segment.sha256}", {"first": segment.first, "end": segment.end}
         name = segment.log.name
-        _tell(name, "records", Outcome.SUCCESS, digest, **place, file=segment.file)
+        _record_retention(name, "records", Outcome.SUCCESS, digest, **place, file=segment.file)
 
 
-def _said(due: Range, sha256: str) -> dict[str, object]:
+def _manifest_fields(due: LogRange, sha256: str) -> dict[str, object]:
     return {
         "file": due.path.name,
         "format": "jsonl.gz",
@@ -280,7 +285,7 @@ def _said(due: Range, sha256: str) -> dict[str, object]:
     }
 
 
-def _tell(
+def _record_retention(
     organization: str, subject: str, outcome: Outcome, digest: str = "", **details: object
 ) -> None:
     record(

@@ -1,8 +1,8 @@
 """The data directory: the owner of each part of it, and a lock against a second Toolcrib.
 
 `OWNED_PATHS` lists, for a start by root, which process writes each path and which may read it. The
-set-group-ID bit gives later files the same group (audit/files.py). Files of an earlier start, when
-all of them were root's, change their owner.
+set-group-ID bit gives later files the same group (audit/shared_files.py). Files of an earlier
+start, when all of them were root's, change their owner.
 """
 
 import errno
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from audit.log import signing
+from audit.log import key_files
 from audit.records import payloads
 from config.local.unix_accounts import (
     BEAT_UID,
@@ -59,9 +59,9 @@ OWNED_PATHS = (
         EVIDENCE_GID,
         0o2750,
         {
-            signing.CURRENT: (SEALER_UID, SEALER_UID, 0o600),
-            signing.PREVIOUS: (SEALER_UID, SEALER_UID, 0o600),
-            signing.MANIFESTS: (0, WORKER_UID, 0o640),
+            key_files.CURRENT: (SEALER_UID, SEALER_UID, 0o600),
+            key_files.PREVIOUS: (SEALER_UID, SEALER_UID, 0o600),
+            key_files.MANIFESTS: (0, WORKER_UID, 0o640),
             "signing.pem": (0, CALLS_GID, 0o640),
         },
     ),

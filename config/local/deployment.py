@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from audit.log import keyfile, publishing, signing
+from audit.log import checkpoint_publication, key_files
 from config import database, timeouts
 from config.env import env_text
 from config.local import (
@@ -119,9 +119,10 @@ def start_processes(supervisor: Supervisor, data: Path, options: DeploymentOptio
     supervisor.start_soon(process_specs.egress(data))
     supervisor.start_soon(sandboxd)
     migrate()
-    publishing.watch()  # before any worker takes a call: a restored database has old ones
+    # Before any worker takes a call: a restored database has old checkpoints.
+    checkpoint_publication.compare_logs()
     password = options.first_administrator()
-    signing.prepare()
+    key_files.prepare_keys()
     take_over(data)  # what was made since the start
     database.close_connections()
     if password:
@@ -269,7 +270,7 @@ CANNOT_START = (
     timeouts.TimeoutsDisordered,
     datadir.DataDirectoryUnusable,
     embedded.UnsafeDirectory,
-    keyfile.BadKey,
+    key_files.BadKey,
     postgres.CannotPrepare,
     StartFailed,
 )

@@ -228,7 +228,7 @@ def remove_cgroups(data: Path) -> None:
     """Leaves none behind; what is busy or not ours stays, and the next start takes it over."""
     for root in cgroups.hierarchies(cgroup_name(data)).values():
         if root.is_dir() and os.access(root, os.W_OK):
-            cgroups.clear_leftovers(root)
+            cgroups.remove_orphaned_groups(root)
             for group in (*(path for path in list(root.iterdir()) if path.is_dir()), root):
                 with suppress(OSError):
                     group.rmdir()

@@ -7,15 +7,15 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from sandbox.backends import oci
-from sandbox.backends.bundle import Bundle, leftovers
+from sandbox.backends import oci_bundle
 from sandbox.backends.container_launch import ContainerLaunch, ContainerSlot
+from sandbox.backends.oci_bundle import Bundle, orphaned_bundles
 from sandbox.backends.runtimes import OciRuntime, RuntimeFailed, installed
 from sandbox.daemon.limits.cgroups import Driver
-from sandbox.daemon.runs.paths import open_mounts
-from sandbox.daemon.runs.reap import remove_patiently, wait_for_end
+from sandbox.daemon.runs.janitor import remove_patiently, wait_for_end
+from sandbox.daemon.runs.profile_paths import open_mounts
 from sandbox.daemon.runs.slot import SlotDisk
-from sandbox.daemon.runs.template import close_all
+from sandbox.daemon.runs.template_process import close_all
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.levels import at_least, strongest
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
@@ -47,7 +47,7 @@ class ContainerBackend:
 
     def flaw(self) -> str | None:
         """Really starts a container with each runtime; one that does as it should is enough."""
-        self.clear_leftovers()
+        self.remove_orphans()
         flaws = {runtime: self._try(runtime) for runtime in self._find()}
         self._working = [runtime for runtime, flaw in flaws.items() if flaw is None]
         if self._working:
@@ -60,9 +60,9 @@ class ContainerBackend:
         able = (one for one in self._working if at_least(_ceiling_of(one), profile.level))
         return Containers(next(able), profile, self._root, self._driver)
 
-    def clear_leftovers(self) -> int:
+    def remove_orphans(self) -> int:
         """Containers of a sandboxd that was killed; returns how many there were."""
-        found = leftovers(self._root, list(self._find()))
+        found = orphaned_bundles(self._root, list(self._find()))
         for bundle in found:
             bundle.remove()
         return len(found)
@@ -155,7 +155,7 @@ class Containers:
         try:
             bundle = self._new_bundle()
             undo.callback(self._forget, bundle)
-            oci.write_bundle(bundle.path, self._profile, disk, self._runtime.own_kernel)
+            oci_bundle.write_bundle(bundle.path, self._profile, disk, self._runtime.own_kernel)
             launch = ContainerLaunch(bundle, undo, timeout_s)
             slot = launch.slot(self._profile, opened, self._driver)
             slot.take_away = partial(self._forget, bundle)

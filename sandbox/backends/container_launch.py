@@ -2,25 +2,82 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
-from sandbox.backends.bundle import Bundle
-from sandbox.backends.mountcheck import MountWrong, check_mounts
-from sandbox.backends.roomy import RoomyLeaf
+from sandbox.backends.oci_bundle import Bundle, writable_places
 from sandbox.backends.runtimes import ProcessStreams, RuntimeFailed, Started
+from sandbox.daemon.limits.cgroup_leaves import Leaf
 from sandbox.daemon.limits.cgroups import Driver
-from sandbox.daemon.limits.leaves import Leaf
-from sandbox.daemon.runs.reap import remove_patiently
+from sandbox.daemon.runs.janitor import remove_patiently
 from sandbox.daemon.runs.slot import SandboxSlot
-from sandbox.daemon.runs.template import close_all
+from sandbox.daemon.runs.template_process import close_all
 from sandbox.inside import frames, guest
 from sandbox.spec import Profile
 
+_OF_THE_RUNTIME = ("/proc", "/dev")
+_DATA = frozenset({"nosuid", "nodev", "noexec"})
+_OPEN_PLAINLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOTE_BYTES = 4096
 _PROCESSES_OF_A_KERNEL = 64
+
+
+class KernelLeaf:
+    """A leaf in whose number of processes those of the runtime are not counted.
+
+    Its memory is: the tool's part of it is unknown, and a limit must hold for the whole.
+    """
+
+    def __init__(self, leaf: Leaf, spare: int) -> None:
+        self._leaf, self._spare = leaf, spare
+        self.counted, self.alarm = leaf.counted, leaf.alarm
+
+    def limit(self, memory_bytes: int, processes: int) -> None:
+        self._leaf.limit(memory_bytes, processes + self._spare)
+
+    def cpu_ns(self) -> int:
+        return self._leaf.cpu_ns()
+
+    def peak_memory(self) -> int | None:
+        return self._leaf.peak_memory()
+
+    def memory_exceeded(self) -> bool:
+        return self._leaf.memory_exceeded()
+
+    def processes_refused(self) -> bool:
+        return self._leaf.processes_refused()
+
+    def kill(self) -> None:
+        self._leaf.kill()
+
+    def remove(self) -> bool:
+        return self._leaf.remove()
+
+
+class BadMount(OSError):
+    """The text says which, and what is wrong with it."""
+
+
+class FoundMount(NamedTuple):
+    target: str
+    options: frozenset[str]
+
+
+def check_mounts(pid: int, profile: Profile, opened: list[int]) -> None:
+    """`opened` are descriptors of the profile's sources, in order. Raises MountWrong, OSError."""
+    there = _mounts_of(pid)
+    for mount, source in zip(profile.mounts, opened, strict=True):
+        if mount.target not in {one.target for one in there}:
+            raise BadMount(f"{mount.target} was not mounted")
+        _check_same(f"/proc/{pid}/root{mount.target}", source, mount.target)
+    for one in there:
+        missing = _expected_options(one.target, profile) - one.options
+        if missing:
+            raise BadMount(f"{one.target} was mounted without {', '.join(sorted(missing))}")
 
 
 @dataclass
@@ -92,13 +149,13 @@ class ContainerLaunch:
         if not self._bundle.runtime.own_kernel:
             check_mounts(pid, profile, opened)
         elif opened:
-            raise MountWrong(f"what {self._bundle.runtime.name} mounts cannot be looked at")
+            raise BadMount(f"what {self._bundle.runtime.name} mounts cannot be looked at")
 
     def _early(self, place: Callable[[], Leaf]) -> Leaf:
         leaf = place()
         self._undo.callback(remove_patiently, leaf)
         self._undo.callback(self._bundle.end)
-        return RoomyLeaf(leaf, _PROCESSES_OF_A_KERNEL)
+        return KernelLeaf(leaf, _PROCESSES_OF_A_KERNEL)
 
     def _last_words(self) -> str:
         os.set_blocking(self._err, False)
@@ -107,6 +164,39 @@ class ContainerLaunch:
         except BlockingIOError:
             said = ""
         return said.splitlines()[-1] if said else "it said nothing"
+
+
+def _check_same(path: str, source: int, target: str) -> None:
+    descriptor = os.open(path, _OPEN_PLAINLY)
+    try:
+        if not os.path.sameopenfile(descriptor, source):
+            raise BadMount(f"{target} was exchanged while it was mounted")
+    finally:
+        os.close(descriptor)
+
+
+def _expected_options(target: str, profile: Profile) -> frozenset[str]:
+    if _is_below(target, _OF_THE_RUNTIME):
+        return frozenset()
+    data = _DATA if _is_below(target, [one.target for one in profile.mounts]) else frozenset()
+    if _is_below(target, writable_places(profile)):
+        return _DATA
+    return data | {"ro"} | ({"nosuid", "nodev"} if target != "/" else frozenset())
+
+
+def _is_below(target: str, places: Iterable[str]) -> bool:
+    return any(target == place or target.startswith(f"{place}/") for place in places)
+
+
+def _mounts_of(pid: int) -> list[FoundMount]:
+    lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+    return [_read(line.split(" ")) for line in lines]
+
+
+def _read(words: list[str]) -> FoundMount:
+    """Fifth and sixth field; the kernel writes odd characters as octal numbers."""
+    target = words[4].encode().decode("unicode_escape")
+    return FoundMount(target, frozenset(words[5].split(",")))
 
 
 def _nothing() -> None:

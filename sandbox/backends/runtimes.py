@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.daemon.children import start_child, wait_child
+from sandbox.daemon.subprocesses import start_child, wait_child
 
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _PATIENCE_S = 20

@@ -14,23 +14,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.backends.container import ContainerBackend
-from sandbox.backends.degraded import DegradedBackend
-from sandbox.backends.monty import MontyBackend
-from sandbox.backends.process import ProcessBackend
-from sandbox.backends.registry import BackendRegistry
-from sandbox.daemon import account_helper, children, privileges
-from sandbox.daemon.accounts import AccountHelperClient, Accounts, choose
+from sandbox.backends.monty_backend import MontyBackend
+from sandbox.backends.process_backend import DegradedBackend, ProcessBackend
+from sandbox.daemon import account_helper, privileges, subprocesses
+from sandbox.daemon.daemon_log import log, log_crash
+from sandbox.daemon.daemon_server import Server, Service, listen
+from sandbox.daemon.lasting_servers import SandboxedServers
 from sandbox.daemon.limits import cgroups
 from sandbox.daemon.limits.operations import Counter
-from sandbox.daemon.listening import listen
-from sandbox.daemon.logs import log, log_crash
-from sandbox.daemon.runs import launch, reap
-from sandbox.daemon.runs.doors import Doors
+from sandbox.daemon.run_accounts import AccountHelperClient, Accounts, choose
+from sandbox.daemon.runs import janitor, launch
+from sandbox.daemon.runs.sandbox_run import EgressSockets
 from sandbox.daemon.runs.scratch import clear, make_root
 from sandbox.daemon.runs.slots import Slots
-from sandbox.daemon.server import Server, Service
-from sandbox.daemon.serving import SandboxedServers
 from sandbox.daemon.trials.capability import Capability
 from sandbox.inside.layers import libc
 from sandbox.machine import Facts
@@ -46,8 +44,10 @@ def main() -> int:
     listener = None if options.probe else listen(options.socket)
     helper, removed = become_ordinary(options) if os.geteuid() == 0 else (None, 0)
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
-    children.become_subreaper()
-    threading.Thread(target=children.bury_orphans, daemon=True, name="undertaker").start()
+    subprocesses.become_subreaper()
+    threading.Thread(
+        target=subprocesses.reap_orphans_forever, daemon=True, name="undertaker"
+    ).start()
     with opened(options, helper and AccountHelperClient(*helper), removed) as daemon:
         capability = daemon.examine()
         if listener is not None:
@@ -104,8 +104,8 @@ class Sandboxd:
                 ContainerBackend(bundles, driver),
             )
         )
-        self._slots, self._janitor = Slots(backends.template), reap.Janitor()
-        doors = Doors(options.egress)
+        self._slots, self._janitor = Slots(backends.template), janitor.Janitor()
+        doors = EgressSockets(options.egress)
         self._servers = SandboxedServers(
             self._bwrap, driver, self._counter, self._janitor, doors,
             accounts=accounts, most=options.servers, most_each=options.servers_each,

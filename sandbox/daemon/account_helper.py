@@ -24,12 +24,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from sandbox.daemon.accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, give_way
-from sandbox.daemon.limits.leaves import RUN_PREFIX, write
+from sandbox.daemon.limits.cgroup_leaves import RUN_PREFIX, write
 from sandbox.daemon.privileges import closed_ancestor, cover, make_mount_point
-from sandbox.daemon.runs.paths import open_plainly
-from sandbox.inside import sessions
-from sandbox.inside.layers import capabilities, libc
+from sandbox.daemon.run_accounts import MESSAGE_BYTES, MOST_DESCRIPTORS, lower_priority
+from sandbox.daemon.runs.profile_paths import open_plainly
+from sandbox.inside import session_kill
+from sandbox.inside.layers import libc
 
 UIDS = range(70_000, 90_000)  # below those that distributions give to containers
 _ANCILLARY = socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
@@ -79,7 +79,7 @@ def serve(control: socket.socket, owner: int, groups: Iterable[Path]) -> NoRetur
     status = 1
     try:
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-        for capability in set(range(capabilities.last_capability() + 1)) - {*_CAPABILITIES}:
+        for capability in set(range(libc.last_capability() + 1)) - {*_CAPABILITIES}:
             libc.prctl(libc.PR_CAPBSET_DROP, capability)
         libc.capset(_CAPABILITIES)
         AccountHelper(control, owner, tuple(groups)).serve()
@@ -172,7 +172,7 @@ class AccountHelper:
         try:
             _check(pidfd, uid)
             if group is None:
-                give_way(pid)
+                lower_priority(pid)
             elif "/" in group or not group.startswith(RUN_PREFIX):
                 raise AccountRequestRefused(f"{group} is no group of a run")
             else:
@@ -194,7 +194,7 @@ class AccountHelper:
                 os.dup2(held, 3)
                 os.closerange(4, 1 << 20)
                 os.seteuid(uid)
-                sessions.kill(frozenset({leader}))
+                session_kill.kill(frozenset({leader}))
             finally:
                 os._exit(0)
         self._watch(pid, None)
@@ -287,7 +287,7 @@ def _mount(
             make_mount_point(path, os.fstat(opened[str(path)]))
             _attach(trees[path], open_plainly(str(path)))
         else:
-            _attach(trees[path], _same(str(path), opened[str(path)]))
+            _attach(trees[path], _open_same_file(str(path), opened[str(path)]))
     return {number: open_plainly(path) for path, number in shared if number is not None}
 
 
@@ -295,7 +295,7 @@ def _opened(path: str, number: int | None, descriptors: dict[int, int]) -> int:
     return open_plainly(path) if number is None else descriptors[number]
 
 
-def _same(path: str, opened: int) -> int:
+def _open_same_file(path: str, opened: int) -> int:
     """The path again, in other mounts: what it led to when sandboxd looked at it."""
     found = open_plainly(path)
     if not os.path.samestat(os.fstat(found), os.fstat(opened)):

@@ -8,8 +8,8 @@ import stat
 import sys
 from pathlib import Path
 
+from sandbox.daemon.daemon_log import log
 from sandbox.daemon.limits import cgroups
-from sandbox.daemon.logs import log
 from sandbox.inside.layers import libc
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -39,7 +39,7 @@ def _take_cgroups(name: str, uid: int) -> int:
     try:
         cgroups.delegate(name, uid, uid)
         cgroups.enter(name, os.getpid())
-        return sum(map(cgroups.clear_leftovers, cgroups.hierarchies(name).values()))
+        return sum(map(cgroups.remove_orphaned_groups, cgroups.hierarchies(name).values()))
     except OSError as error:
         log("cgroups_not_delegated", reason=str(error))
         return 0

@@ -13,12 +13,10 @@ import socket
 import ssl
 import sys
 
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
 from sandbox.egress.broker import EgressBroker, Users, listen
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver, prepare_system_lookup
+from sandbox.egress.dial import Dialer, Resolver, client_context, prepare_system_lookup
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from sandbox.egress.trust import client_context
 from sandbox.inside.layers import libc
 
 

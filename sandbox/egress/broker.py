@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
 from sandbox.egress import control
-from sandbox.egress.crew import Crew
 from sandbox.egress.dial import Dialer
-from sandbox.egress.doors.streams import accepted
-from sandbox.egress.reach import RunEgress
-from sandbox.egress.rules.policy import EgressPolicy, EgressSummary
-from sandbox.egress.run import EgressRun, RunRejected
+from sandbox.egress.egress_checks import RunEgress
+from sandbox.egress.egress_run import EgressRun, RunRejected
+from sandbox.egress.entry_points.streams import accepted
+from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary
+from sandbox.egress.task_group import TaskGroup
 from sandbox.errors import SpecInvalid
-from sandbox.fields import Fields
+from sandbox.untrusted_json import Fields
 
 _BACKLOG = 128
 
@@ -36,7 +36,7 @@ class EgressBroker:
     async def serve(self, listener: socket.socket) -> None:
         """Until it is cancelled; then every run has ended."""
         listener.setblocking(False)
-        async with Crew() as peers:
+        async with TaskGroup() as peers:
             while True:
                 peers.begin(self._welcome(await accepted(listener)))
 

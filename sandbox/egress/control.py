@@ -15,7 +15,7 @@ import struct
 from typing import Any
 
 from sandbox.errors import SpecInvalid
-from sandbox.fields import Fields
+from sandbox.untrusted_json import Fields
 
 FRAME_CAP = 1 << 20
 MOST_DOORS = 2

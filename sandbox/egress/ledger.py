@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sandbox.egress.rules.denials import Code, Denied
-from sandbox.egress.rules.policy import EgressAttempt, EgressLimits, EgressSummary
+from sandbox.egress.rules.egress_policy import (
+    Code,
+    Denied,
+    EgressAttempt,
+    EgressLimits,
+    EgressSummary,
+)
 
 MOST_DESCRIBED = 200
 _LONGEST_WRITTEN = 100

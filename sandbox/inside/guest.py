@@ -16,7 +16,7 @@ from typing import Any
 
 from sandbox.inside import frames, runner, sandbox_http, toolcrib
 from sandbox.inside.filter import seccomp
-from sandbox.inside.filter.calls import FilterRequirements
+from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import landlock, libc
 
 GO, READY, FAILED = b"go", b"ready", b"failed "

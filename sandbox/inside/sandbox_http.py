@@ -106,7 +106,7 @@ def request(
 
 
 def open_door(descriptor: int) -> None:
-    """Called once, by whoever made this process, with the near end of the door."""
+    """Called once, by the process that made this one, with the near end of the socket."""
     global _door  # noqa: PLW0603 - there is one door, as there is one network
     _door = _Door(socket.socket(fileno=descriptor))
 
@@ -183,7 +183,7 @@ def _perform(asked: _Request, deadline: float, max_bytes: int) -> Response:
 
 
 class _Door:
-    """Shared by the threads of one process: whoever waits reads for all of them."""
+    """Shared by the threads of one process: the thread that waits reads for all of them."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.pid = os.getpid()

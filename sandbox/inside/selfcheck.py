@@ -12,14 +12,14 @@ from sandbox.inside.attacks import (
     Attack,
     Bait,
     Perform,
-    belongings,
-    files,
-    kernel,
-    processes,
+    file_attacks,
+    inheritance,
+    kernel_attacks,
+    process_attacks,
 )
 
 # In this order; the last leave processes behind.
-__all__ = ["ATTACKS", "Attack", "belongings", "files", "kernel", "processes"]
+__all__ = ["ATTACKS", "Attack", "file_attacks", "inheritance", "kernel_attacks", "process_attacks"]
 
 _CHUNK = 1 << 16
 
@@ -63,10 +63,12 @@ def exhaust_processes(parameters: dict[str, Any]) -> int:
     most = int(parameters["most"])
     for _ in range(most):
         if parameters["threads"]:
-            sleeper = threading.Thread(target=time.sleep, args=(processes.PATIENCE_S,), daemon=True)
+            sleeper = threading.Thread(
+                target=time.sleep, args=(process_attacks.PATIENCE_S,), daemon=True
+            )
             sleeper.start()
         elif os.fork() == 0:
-            processes.linger(parameters["mark"])
+            process_attacks.linger(parameters["mark"])
     return most
 
 
@@ -84,4 +86,4 @@ def exhaust_disk(parameters: dict[str, Any]) -> int:
 
 
 def exhaust_patience(parameters: dict[str, Any]) -> None:
-    time.sleep(processes.PATIENCE_S)
+    time.sleep(process_attacks.PATIENCE_S)

@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 from sandbox.inside import runner, sandbox_http
-from sandbox.inside.filter import notify, seccomp
-from sandbox.inside.layers import capabilities, landlock, libc, mounts, network, rlimits
+from sandbox.inside.filter import seccomp
+from sandbox.inside.layers import landlock, libc, mounts, rlimits
 
 _NAMESPACES = (
     os.CLONE_NEWNS | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS | os.CLONE_NEWCGROUP
@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
     scratch: str  # where a slot without a mount namespace makes its directory
     last_capability: int
     ruleset: landlock.Ruleset | None
-    counting: notify.Counting
+    counting: seccomp.Counting
     filter: seccomp.SeccompFilter
     serve: Serve
     modules: dict[str, ModuleType]
@@ -93,7 +93,7 @@ class Slot:
         layers = self._prepared.layers
         os.unshare(_NAMESPACES)
         if self._prepared.network == "proxy":
-            self.announced["proxy"] = network.proxy_listener().detach()
+            self.announced["proxy"] = mounts.proxy_listener().detach()
         mounts.scratch("/tmp", self._disk.size, self._disk.inodes)
         if layers.shared_memory:
             mounts.scratch("/dev/shm", _SHARED_MEMORY_BYTES, self._disk.inodes)
@@ -137,7 +137,7 @@ class Slot:
     def _give_up_power(self) -> None:
         rlimits.confine_slot()
         if self._prepared.layers.namespaces:
-            capabilities.drop_all(self._prepared.last_capability)
+            libc.drop_all(self._prepared.last_capability)
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)

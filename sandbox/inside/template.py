@@ -16,10 +16,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from sandbox.inside import javascript, runner, sandbox_http, server, sessions, stage2, toolcrib
-from sandbox.inside.filter import notify, seccomp
-from sandbox.inside.filter.calls import FilterRequirements
-from sandbox.inside.layers import capabilities, landlock, mounts, network
+from sandbox.inside import deno_run, runner, sandbox_http, session_kill, stage2, toolcrib
+from sandbox.inside.filter import seccomp
+from sandbox.inside.filter.call_rules import FilterRequirements
+from sandbox.inside.layers import landlock, libc, mounts
 from sandbox.inside.stage2 import Disk, Layers
 
 _LIBRARIES = "/libraries"
@@ -48,16 +48,16 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     if layers.namespaces:
         shut_mounts(setup["mounts"], setup["devices"])
     if setup["network"] == "proxy":
-        network.announce_proxy()
+        mounts.announce_proxy()
     prepared = stage2.Prepared(
         layers=layers,
         network=setup["network"],
         scratch=setup["scratch"],
-        last_capability=capabilities.last_capability(),
+        last_capability=libc.last_capability(),
         ruleset=landlock.Ruleset(**setup["landlock"]) if layers.landlock else None,
-        counting=notify.Counting(machine, writing=setup["writes"]),
-        filter=seccomp.SeccompFilter(machine, wanted(layers, setup)),
-        serve=engine(setup["engine"], layers),
+        counting=seccomp.Counting(machine, writing=setup["writes"]),
+        filter=seccomp.SeccompFilter(machine, filter_requirements(layers, setup)),
+        serve=select_engine(setup["engine"], layers),
         modules={name: preload(name, source) for name, source in setup["preload"]},
     )
     runner.warm_up()
@@ -67,20 +67,20 @@ def prepare(setup: dict[str, Any]) -> stage2.Prepared:
     return prepared
 
 
-def engine(told: dict[str, str], layers: Layers) -> stage2.Serve:
+def select_engine(setup: dict[str, str], layers: Layers) -> stage2.Serve:
     """What does the job of a slot: this Python, or what takes its place."""
-    if told["name"] == "javascript":
-        runtime = javascript.Runtime(told["program"], told["script"], layers.new_code)
-        return lambda channel, modules, data: javascript.serve_one(channel, runtime)
-    if told["name"] == "server":
-        return server.serve_one
-    if told["name"] == "monty":  # its client is a library that is only there for it
-        monty = importlib.import_module("sandbox.inside.monty")
-        return lambda channel, modules, data: monty.serve_one(channel, told["program"], data)
+    if setup["name"] == "javascript":
+        runtime = deno_run.Runtime(setup["program"], setup["script"], layers.new_code)
+        return lambda channel, modules, data: deno_run.become_deno(channel, runtime)
+    if setup["name"] == "server":
+        return deno_run.become_server
+    if setup["name"] == "monty":  # its client is a library that is only there for it
+        monty = importlib.import_module("sandbox.inside.monty_run")
+        return lambda channel, modules, data: monty.serve_one(channel, setup["program"], data)
     return runner.serve_one
 
 
-def wanted(layers: Layers, setup: dict[str, Any]) -> FilterRequirements:
+def filter_requirements(layers: Layers, setup: dict[str, Any]) -> FilterRequirements:
     return FilterRequirements(
         layers.calls,
         sockets=setup["network"] == "proxy",
@@ -123,7 +123,7 @@ def serve(report: socket.socket, prepared: stage2.Prepared) -> None:
                 stage2.become_slot(report, prepared, Disk(size, inodes), b"%d %d" % (size, inodes))
             made.add(child)
     if not apart:
-        sessions.kill(frozenset(made))  # sandboxd is gone; no namespace does it
+        session_kill.kill(frozenset(made))  # sandboxd is gone; no namespace does it
 
 
 def fork_in_namespace() -> Callable[[], int]:

@@ -12,7 +12,7 @@ from guardian.shortcuts import assign_perm
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.admin.test_admin import place
+from tests.admin.test_site import place
 from tests.tools import database
 from tests.ui.pages import text
 from tools.accounts.grants.grant_actions import granted_tools

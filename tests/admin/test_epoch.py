@@ -15,7 +15,7 @@ from guardian.shortcuts import assign_perm
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.admin.test_admin import place
+from tests.admin.test_site import place
 from tests.api import Api
 from tests.tools.shapes import check_error
 from tools.accounts.callers import caller_of_user

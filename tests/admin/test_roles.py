@@ -13,8 +13,8 @@ from guardian.shortcuts import assign_perm
 
 from audit.models import AlertRule, AuditRecord
 from tests import factories
-from tests.admin.test_admin import place
 from tests.admin.test_changes import NEW, recorded
+from tests.admin.test_site import place
 from tests.ui.pages import text
 from tests.ui.second_factors import with_app
 from tools.accounts.roles import roles

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressPolicy
 from sandbox.spec import MIB, IsolationLevel, Limits, Network
 from tests.attacks.evidence import Judge, got_something
 from tests.attacks.scene import Scene

@@ -9,10 +9,8 @@ from ipaddress import ip_network
 
 from sandbox.daemon.privileges import SANDBOX_UID
 from sandbox.egress.broker import EgressBroker, Users, listen
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate
-from sandbox.egress.trust import client_context
 from tests.attacks.services import NAMES, WEB
 
 _REBINDING = "rebinding.example"

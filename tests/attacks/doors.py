@@ -7,7 +7,7 @@ import gc
 import os
 import socket
 
-from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.spec import Network
 from tests.attacks.attack import STANDARD, STRICT, WALLED, attack
 from tests.attacks.evidence import (

@@ -158,7 +158,12 @@ def finds_modules_of_the_other_side(p: Parameters) -> object:
 @attack(levels=WALLED)
 def reads_the_source_of_the_product(p: Parameters) -> object:
     roots = {os.path.dirname(os.path.dirname(one)) for one in sys.path if one}
-    names = ("manage.py", "config/settings.py", "sandbox/daemon/server.py", "sandbox/levels.py")
+    names = (
+        "manage.py",
+        "config/settings.py",
+        "sandbox/daemon/daemon_server.py",
+        "sandbox/levels.py",
+    )
     return texts_of(f"{root}/{name}" for root in (*roots, *sys.path) for name in names)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.client import SandboxClient
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressPolicy
 from sandbox.errors import ErrorCode
 from sandbox.spec import (
     CodeSource,

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from sandbox import strictjson, wire
-from sandbox.daemon.runs.answers import End, read_answer
+from sandbox import untrusted_json, wire
+from sandbox.daemon.runs.sandbox_run import RunEnd, read_answer
 from sandbox.errors import ErrorCode, SpecInvalid
 from sandbox.inside.frames import FrameReader, FrameTooLarge, pack
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxSpec
@@ -74,16 +74,16 @@ def damaged(luck: random.Random, raw: bytes) -> bytes:
 def is_clean(value: Any, depth: int = 0) -> bool:
     """The rules once more, written the slow way."""
     if isinstance(value, dict):
-        return depth < strictjson.DEPTH and all(
+        return depth < untrusted_json.DEPTH and all(
             is_clean(key, depth + 1) and is_clean(one, depth + 1) for key, one in value.items()
         )
     if isinstance(value, list):
-        return depth < strictjson.DEPTH and all(is_clean(one, depth + 1) for one in value)
+        return depth < untrusted_json.DEPTH and all(is_clean(one, depth + 1) for one in value)
     if isinstance(value, str):
         return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or abs(value) < 10**strictjson.MOST_DIGITS
+    return value is None or abs(value) < 10**untrusted_json.MOST_DIGITS
 
 
 def answers(luck: random.Random) -> Iterator[bytes]:
@@ -99,7 +99,7 @@ def answers(luck: random.Random) -> Iterator[bytes]:
 def test_whatever_a_tool_answers_is_clean_or_refused(seed: int) -> None:
     for raw in answers(random.Random(seed)):
         end = read_answer(raw)
-        assert isinstance(end, End)
+        assert isinstance(end, RunEnd)
         if end.code is None:
             assert raw == b"R" + end.output
             assert is_clean(json.loads(end.output)), raw
@@ -113,7 +113,7 @@ def test_what_is_clean_is_read_as_everybody_reads_it(seed: int) -> None:
     for _ in range(1500):
         value = value_of(luck)
         raw = json.dumps(value, ensure_ascii=luck.random() < 0.5).encode()
-        assert strictjson.parse(raw) == value
+        assert untrusted_json.parse(raw) == value
 
 
 @pytest.mark.parametrize("seed", _SEEDS)

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log.sealer import seal
+from audit.log.sealer import seal_logs
 from audit.models import AuditRecord
 from tests.audit.logs import settled
 from tests.conditions import until
@@ -35,7 +35,7 @@ def call(by: Actor = BY, said: str = "hello", **fields: Any) -> UUID:
 def sealed(count: int) -> list[UUID]:
     made = [call(said=f"word{n}") for n in range(count)]
     until(settled)
-    assert seal(HERE) >= count
+    assert seal_logs(HERE) >= count
     return made
 
 

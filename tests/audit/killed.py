@@ -14,7 +14,7 @@ import django
 
 django.setup()
 
-from audit.log import sealer, sealing  # noqa: E402 - there are no models before
+from audit.log import seal_batches, sealer  # noqa: E402 - there are no models before
 
 
 def one(lives_s: float) -> None:
@@ -29,7 +29,7 @@ def one(lives_s: float) -> None:
 
 def main() -> None:
     times, seed = map(int, sys.argv[1:])
-    sealer.TICK_S, sealer.ACTIVE_S, sealing.BATCH = 0.02, 0.05, 20
+    sealer.TICK_S, sealer.ACTIVE_S, seal_batches.BATCH = 0.02, 0.05, 20
     chance = random.Random(seed)
     for _ in range(times):
         one(chance.uniform(0.05, 0.8))

@@ -54,6 +54,6 @@ def lines_of(organization: str) -> list[bytes]:
     with connection.cursor() as cursor:
         cursor.execute(_LINES, [organization])
         return [
-            leaves.line_of(body.encode(), bytes(mac), moment)
+            leaves.leaf_line(body.encode(), bytes(mac), moment)
             for body, mac, moment in cursor.fetchall()
         ]

@@ -12,7 +12,7 @@ from uuid import UUID
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from audit.log import merkle
-from audit.verification.rows import CheckpointRow, LogRow
+from audit.verification.log_source import CheckpointRow, LogRow
 from tests.audit import worlds
 from tests.audit.worlds import FIELDS, Leaf, Record, World
 

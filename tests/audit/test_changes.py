@@ -5,8 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from audit.actions import redactor_of
-from audit.changes import difference
+from audit.actions import difference, redactor_of
 from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories

@@ -2,8 +2,8 @@
 
 import pytest
 
-from audit.log import checkpoints, signing
-from audit.log.sealer import seal
+from audit.log import checkpoints, key_files
+from audit.log.sealer import seal_logs
 from audit.models import AuditRecord
 from tests.audit.logs import write
 
@@ -12,15 +12,15 @@ from tests.audit.logs import write
 def sealed(committed, anchored, organization):
     """The log of an organization, sealed. Its id is of a record there."""
     (made,) = write(organization.slug)
-    seal(organization.slug)
+    seal_logs(organization.slug)
     return made
 
 
 def test_checkpoints_are_listed_the_newest_first(sealed, admin_api, organization):
     answer = admin_api.get("/audit/checkpoints").json()
     newest = answer["results"][0]
-    said = checkpoints.read(newest["note"])
-    assert (said.size, said.origin) == (newest["size"], signing.origin(organization.slug))
+    said = checkpoints.read_note(newest["note"])
+    assert (said.size, said.origin) == (newest["size"], key_files.log_origin(organization.slug))
 
 
 def test_a_proof_is_a_file_that_holds_the_checkpoint(sealed, admin_api, organization):
@@ -29,7 +29,7 @@ def test_a_proof_is_a_file_that_holds_the_checkpoint(sealed, admin_api, organiza
     assert f"{sealed}.tlog-proof" in answer["Content-Disposition"]
     head, _, note = answer.content.decode().partition("\n\n")
     assert head.startswith("c2sp.org/tlog-proof@v1\nindex ")
-    assert checkpoints.read(note).origin == signing.origin(organization.slug)
+    assert checkpoints.read_note(note).origin == key_files.log_origin(organization.slug)
 
 
 def test_a_record_that_waits_to_be_sealed_is_to_be_asked_for_again(admin_api, organization):

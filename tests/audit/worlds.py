@@ -14,23 +14,23 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from audit.log import checkpoints, keyfile, leaves, merkle
-from audit.log.checkpoints import Signer, Statement
-from audit.verification.chunks import Keys
-from audit.verification.findings import VerificationFinding
-from audit.verification.rows import (
+from audit.log import checkpoints, key_files, leaves, merkle
+from audit.log.checkpoints import CheckpointStatement, Signer
+from audit.verification.chunks import MacKeys
+from audit.verification.log_source import (
     HEAD,
     TAIL,
     CheckpointRow,
     ExportedRanges,
     LogRow,
-    Raw,
+    RawRow,
     RecordRow,
-    Stray,
-    micros_of,
+    UnsealedRecord,
+    decode_micros,
 )
-from audit.verification.statements import Published
-from audit.verification.verify import Trust, verify
+from audit.verification.log_verification import VerificationTrust, verify_log
+from audit.verification.statements import PublishedNote
+from audit.verification.verification_report import VerificationFinding
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 START = int((datetime(2026, 3, 1, tzinfo=UTC) - EPOCH) / timedelta(microseconds=1))
@@ -59,13 +59,13 @@ class Record(NamedTuple):
     def body(self) -> bytes:
         values: dict[str, Any] = dict(zip(FIELDS, self.fields, strict=True))
         values["execution_id"] = values["execution_id"] or None
-        return leaves.body_of(values, self.details.encode())
+        return leaves.record_body(values, self.details.encode())
 
     @property
     def hash(self) -> bytes:
         moment = EPOCH + timedelta(microseconds=self.at)
         text = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        return merkle.leaf_hash(leaves.line_of(self.body, self.mac, text))
+        return merkle.leaf_hash(leaves.leaf_line(self.body, self.mac, text))
 
 
 class Leaf(NamedTuple):
@@ -85,7 +85,7 @@ class World:
     noted: list[CheckpointRow] = field(default_factory=list)
     row: LogRow | None = None
     segments: list[tuple[int, int]] = field(default_factory=list)
-    published: list[Published] = field(default_factory=list)
+    published: list[PublishedNote] = field(default_factory=list)
     origin: str = "toolcrib/tests/log"
     key: Ed25519PrivateKey = KEY
 
@@ -106,10 +106,10 @@ class World:
     def count(self) -> int:
         return len(self.leaves)
 
-    def rows(self, first: int, end: int) -> Sequence[Raw]:
+    def rows(self, first: int, end: int) -> Sequence[RawRow]:
         return [self._row(index) for index in sorted(self.leaves) if first <= index < end]
 
-    def beyond(self, end: int) -> Sequence[Raw]:
+    def surplus_rows(self, end: int) -> Sequence[RawRow]:
         return self.rows(end, 1 << 63)[:1000]
 
     def exact_body(self, record_id: bytes) -> bytes:
@@ -118,30 +118,30 @@ class World:
     def nodes(self) -> dict[tuple[int, int], bytes]:
         return self.stored
 
-    def moment(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def checkpoints(self, since: int = 0) -> list[CheckpointRow]:
         return [one for one in self.noted if one.size >= since]
 
-    def files(self) -> int:
+    def file_count(self) -> int:
         return len(self.segments)
 
-    def exported(self) -> ExportedRanges:
+    def exported_ranges(self) -> ExportedRanges:
         return ExportedRanges(self.segments, [])
 
-    def strays(self) -> list[Stray]:
+    def unsealed_records(self) -> list[UnsealedRecord]:
         placed = {leaf.record_id for leaf in self.leaves.values()}
         return [
-            Stray(record_id, *_columns(record)[:2], due=False)
+            UnsealedRecord(record_id, *_columns(record)[:2], due=False)
             for record_id, record in self.records.items()
             if record_id not in placed
         ]
 
-    def payloads_gone(self) -> list[tuple[int | None, str]]:
+    def missing_payloads(self) -> list[tuple[int | None, str]]:
         return []
 
-    def unfinished(self) -> list[tuple[UUID, int | None]]:
+    def unfinished_calls(self) -> list[tuple[UUID, int | None]]:
         return []
 
     def _row(self, index: int) -> RecordRow:
@@ -156,12 +156,12 @@ class World:
     def found(self, *, public: bool = False) -> tuple[VerificationFinding, ...]:
         keys = None if public else keys_of(self.name)
         public = self.key.public_key().public_bytes_raw()
-        trust = Trust(self.origin, [public], self.published, keys)
-        return verify(self, trust).findings
+        trust = VerificationTrust(self.origin, [public], self.published, keys)
+        return verify_log(self, trust).findings
 
 
-def keys_of(name: str) -> Keys:
-    return Keys(keyfile.derived("record", name), keyfile.derived("place", name))
+def keys_of(name: str) -> MacKeys:
+    return MacKeys(key_files.derived_key("record", name), key_files.derived_key("place", name))
 
 
 def written(
@@ -179,9 +179,11 @@ def written(
     values |= {"actor": "agent", "actor_kind": "agent", "outcome": "success"}
     values["execution_id"] = rng.choice(["", str(UUID(bytes=rng.randbytes(16)))])
     values |= changes
-    details = leaves.details_of({"n": rng.randrange(1000), "text": rng.choice(TEXTS)}).decode()
+    details = leaves.canonical_details(
+        {"n": rng.randrange(1000), "text": rng.choice(TEXTS)}
+    ).decode()
     record = Record(tuple(values[one] for one in FIELDS), details, at, b"")
-    return record._replace(mac=leaves.mac_of(name, record.body))
+    return record._replace(mac=leaves.record_mac(name, record.body))
 
 
 def grown(rng: random.Random, size: int, name: str | None = None) -> Iterator[World]:
@@ -210,25 +212,27 @@ def place(world: World, frontier: list[bytes], record: Record) -> None:
 
     merkle.extend(frontier, index, [made], completed)
     world.records[record.id] = record
-    world.leaves[index] = Leaf(record.id, made, leaves.place_mac(world.name, index, made))
+    world.leaves[index] = Leaf(record.id, made, leaves.position_mac(world.name, index, made))
     world.row = LogRow(index + 1, b"".join(frontier))
 
 
 def sign(world: World, frontier: list[bytes], at: int) -> World:
     """With a checkpoint more, which is published too. It is as it was then, whatever comes."""
-    note = noted(world, len(world.leaves), merkle.root_of(frontier), at, world.key)
+    note = noted(world, len(world.leaves), merkle.frontier_root(frontier), at, world.key)
     world.noted.append(note)
-    world.published.append(Published(note.note))
+    world.published.append(PublishedNote(note.note))
     return world.copy()
 
 
 def noted(world: World, size: int, root: bytes, at: int, key: Ed25519PrivateKey) -> CheckpointRow:
     moment = EPOCH + timedelta(microseconds=at)
-    text = checkpoints.sign(Statement(world.origin, size, root, moment), Signer(world.origin, key))
+    text = checkpoints.sign_statement(
+        CheckpointStatement(world.origin, size, root, moment), Signer(world.origin, key)
+    )
     return CheckpointRow(size, root, text)
 
 
-def read(source: Any, published: Sequence[Published], signer: Signer) -> World:
+def read(source: Any, published: Sequence[PublishedNote], signer: Signer) -> World:
     """All of a log that is in the database."""
     rows = [RecordRow._make(row) for row in source.rows(0, source.count())]
     return World(
@@ -238,7 +242,7 @@ def read(source: Any, published: Sequence[Published], signer: Signer) -> World:
         source.nodes(),
         [*source.checkpoints()],
         source.log(),
-        source.exported().ranges,
+        source.exported_ranges().ranges,
         list(published),
         signer.name,
         signer.private,
@@ -275,7 +279,7 @@ def write(cursor: Any, world: World) -> None:
 def _record(source: Any, row: RecordRow) -> Record:
     said = json.loads(source.exact_body(row.record_id))
     fields = tuple(said[name] or "" for name in FIELDS)
-    return Record(fields, row.details or "", micros_of(row.at or b""), row.record_mac or b"")
+    return Record(fields, row.details or "", decode_micros(row.at or b""), row.record_mac or b"")
 
 
 def _columns(record: Record) -> tuple[bytes, bytes, str, str, str]:

@@ -27,8 +27,8 @@ from django.contrib.auth.models import Permission  # noqa: E402
 from django.db.models.functions import Now  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tools.accounts.callers import caller_of_token  # noqa: E402
 from tools.accounts.grants.grants import EXECUTE  # noqa: E402
+from tools.accounts.token_authentication import caller_of_token  # noqa: E402
 from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import registry  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
@@ -39,7 +39,7 @@ from tools.execution.admission import ADMISSION  # noqa: E402
 from tools.execution.call import Call  # noqa: E402
 from tools.execution.context import Admission  # noqa: E402
 from tools.execution.pipeline import admit  # noqa: E402
-from tools.limits.ratewindow import WINDOW_S  # noqa: E402
+from tools.limits.rate_limits import WINDOW_S  # noqa: E402
 from tools.models import (  # noqa: E402
     Agent,
     Execution,

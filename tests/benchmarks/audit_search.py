@@ -27,7 +27,7 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.db import connection  # noqa: E402
 
-from audit.records import payloads, search  # noqa: E402
+from audit.records import payloads, record_search  # noqa: E402
 from config.local import embedded  # noqa: E402
 from tests import crib  # noqa: E402
 
@@ -106,7 +106,7 @@ def _fill(records: int, index: str) -> None:
     for first in range(1, records + 1, 100_000):
         _do(RECORDS, first, min(first + 99_999, records))
     _do("CREATE TEMP TABLE marks (word int PRIMARY KEY, mark bytea)")
-    marks = [payloads.mark(PLACE, f"inner{word}") for word in range(5_000)]
+    marks = [payloads.word_mark(PLACE, f"inner{word}") for word in range(5_000)]
     _do("INSERT INTO marks SELECT ordinality - 1, m FROM unnest(%s::bytea[]) WITH ORDINALITY m(m)",
         marks)  # fmt: skip
     _do("DROP INDEX payload_by_word")
@@ -126,7 +126,7 @@ def _searching(records: int) -> None:
     def some(most: int) -> int:
         return dice.randrange(most)
 
-    kinds: dict[str, Callable[[], search.RecordSearch]] = {
+    kinds: dict[str, Callable[[], record_search.RecordSearch]] = {
         "the newest": _search,
         "a range of time": lambda: _search(since=last - day * some(40), until=last - day),
         "an actor": lambda: _search(actor=f"agent-{some(60)}"),
@@ -168,28 +168,32 @@ def _searching(records: int) -> None:
 def _late_pages(records: int) -> list[float]:
     """Page 1,000 of all records, and of a word's."""
     times: list[float] = []
-    place = search.Position(BEGIN + timedelta(seconds=APART_S * (records - 50_000)), UUID(int=0))
+    place = record_search.Position(
+        BEGIN + timedelta(seconds=APART_S * (records - 50_000)), UUID(int=0)
+    )
     for one, name in (
         (_search(), "page 1,000"),
         (_search(code="TOOL.END"), "page 1,000 of a code"),
     ):
-        found = [_ms(lambda one=one: search.page(one, 50, place)) for _ in range(ROUNDS)]
+        found = [
+            _ms(lambda one=one: record_search.search_page(one, 50, place)) for _ in range(ROUNDS)
+        ]
         _show(name, found)
         times += found
     return times
 
 
-def _search(**fields: object) -> search.RecordSearch:
-    return search.RecordSearch(PLACE, **fields)  # type: ignore[arg-type]
+def _search(**fields: object) -> record_search.RecordSearch:
+    return record_search.RecordSearch(PLACE, **fields)  # type: ignore[arg-type]
 
 
 def _execution(n: int) -> UUID:
     return UUID(str(_one("SELECT md5(%s::text)::uuid", n)))
 
 
-def _timed(one: search.RecordSearch) -> tuple[float, int]:
+def _timed(one: record_search.RecordSearch) -> tuple[float, int]:
     began = time.perf_counter()
-    found = search.page(one, 50)
+    found = record_search.search_page(one, 50)
     return (time.perf_counter() - began) * 1000, len(found)
 
 

@@ -25,11 +25,11 @@ from decimal import Decimal  # noqa: E402
 from django.db import transaction  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tests.tools.limits import allowing, rates  # noqa: E402
+from tests.tools.limits import allowance_fixtures, rate_fixtures  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
-from tools.limits import budgets, ratelimits  # noqa: E402
-from tools.limits.ratewindow import RateWindow  # noqa: E402
+from tools.limits import budgets, rate_limits  # noqa: E402
+from tools.limits.rate_limits import RateWindow  # noqa: E402
 from tools.models import Agent, Organization  # noqa: E402
 from tools.models.ids import new_id  # noqa: E402
 from tools.policy.questions import EffectiveRequest  # noqa: E402
@@ -42,7 +42,7 @@ def main() -> None:
     data = Path(os.environ["TOOLCRIB_DATA"])
     with crib.running(data):
         place = factories.organization("bench")
-        rates.limited(place, 1_000_000)
+        rate_fixtures.limited(place, 1_000_000)
         _rates(place)
         _budgets(place)
     crib.remove(data)
@@ -50,23 +50,23 @@ def main() -> None:
 
 def _rates(place: Organization) -> None:
     caller, tool, snapshot = _call(factories.agent(place))
-    ratelimits.window = RateWindow()
-    rates.trust()
-    passed = ratelimits.count(caller, tool, snapshot)
-    _show("count, by Redis", lambda: _ms(lambda: ratelimits.count(caller, tool, snapshot)))
-    confirm = partial(ratelimits.confirm, passed, caller=caller, tool=tool)
+    rate_limits.window = RateWindow()
+    rate_fixtures.trust()
+    passed = rate_limits.count(caller, tool, snapshot)
+    _show("count, by Redis", lambda: _ms(lambda: rate_limits.count(caller, tool, snapshot)))
+    confirm = partial(rate_limits.confirm, passed, caller=caller, tool=tool)
     _show("confirm what Redis let pass", lambda: _inside(confirm))
-    ratelimits.window = RateWindow(rates.nowhere)
-    count = partial(ratelimits.count, caller, tool, snapshot)
+    rate_limits.window = RateWindow(rate_fixtures.nowhere)
+    count = partial(rate_limits.count, caller, tool, snapshot)
     _show("count, by PostgreSQL", lambda: _ms(count), rounds=200)
 
 
 def _budgets(place: Organization) -> None:
     agent = factories.agent(place)
     _charges("no allowance", agent)
-    allowing.bound(agent, budget=allowing.budget("1000000"))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("1000000"))
     _charges("a budget", agent)
-    allowing.bound(agent, ("calls", "1000000"), ("calls", "1000000", None, "month"))
+    allowance_fixtures.bound(agent, ("calls", "1000000"), ("calls", "1000000", None, "month"))
     _charges("three allowances", agent)
 
 
@@ -85,7 +85,7 @@ def _charge(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> None:
 
 def _call(agent: Agent) -> tuple[Caller, CatalogTool, Snapshot]:
     caller = factories.caller(agent)
-    snapshot = allowing.snapshot_of(caller)
+    snapshot = allowance_fixtures.snapshot_of(caller)
     return caller, snapshot.tools["echo"], snapshot
 
 

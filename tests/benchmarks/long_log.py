@@ -34,11 +34,11 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 
-from audit.log import anchors, checkpoints, leaves, merkle, signing, thinning  # noqa: E402
-from audit.log.sealer import seal  # noqa: E402
-from audit.log.sealing import frontier_of  # noqa: E402
+from audit.log import anchors, checkpoint_retention, checkpoints, key_files, leaves, merkle  # noqa: E402  # noqa: E402
+from audit.log.seal_batches import split_frontier  # noqa: E402
+from audit.log.sealer import seal_logs  # noqa: E402
 from audit.models import AuditLog  # noqa: E402
-from audit.verification import selfcheck  # noqa: E402
+from audit.verification import inspection  # noqa: E402
 from config.local import embedded  # noqa: E402
 
 LOG = "bench"
@@ -86,13 +86,16 @@ def _measure(count: int, records: int, processes: int) -> None:
     )
     print(f"{'':28} {'s':>8} {'peak MiB':>9}", flush=True)
     _in_process("whole", "a whole verification", processes)
-    selfcheck.verify_all()  # puts on record how far
-    seal(LOG)
+    inspection.verify_all_logs()  # puts on record how far
+    seal_logs(LOG)
     writer.go_on()
     writer.grow(3_600)
     _in_process("daily", "a daily one, an hour later", 1)
     began = time.perf_counter()
-    gone = thinning.thin(AuditLog.objects.get(name=LOG)), anchors.thin(LOG)
+    gone = (
+        checkpoint_retention.thin_checkpoints(AuditLog.objects.get(name=LOG)),
+        anchors.thin_anchors(LOG),
+    )
     print(f"thinned by {gone} in {time.perf_counter() - began:,.0f} s", flush=True)
     _in_process("whole", "a whole one afterwards", processes)
 
@@ -121,25 +124,27 @@ class _Writer:
     def __init__(self, begin: datetime, step: int) -> None:
         self.begin, self.step = begin, step
         self.log = AuditLog.objects.create(name=LOG, anchored=True)
-        (self.signer,) = signing.signers_after(LOG, "")
+        (self.signer,) = key_files.next_signers(LOG, "")
         self.size, self.frontier = 0, list[bytes]()
         self.nodes: list[Columns] = []
-        self.file = anchors._directory(LOG) / "00000001.jsonl"
+        self.file = anchors._log_directory(LOG) / "00000001.jsonl"
         self.file.parent.mkdir(parents=True, mode=0o700)
 
     def go_on(self) -> None:
         """From what others have sealed."""
         self.log.refresh_from_db()
         self.size = self.log.size
-        self.frontier = frontier_of(bytes(self.log.frontier), self.size)
-        self.file = anchors._files(self.file.parent)[-1]
+        self.frontier = split_frontier(bytes(self.log.frontier), self.size)
+        self.file = anchors._anchor_files(self.file.parent)[-1]
 
     def grow(self, count: int) -> None:
         """By so many checkpoints."""
         with self.file.open("ab") as published:
             for numbers in batched(range(count * self.step), _BATCH, strict=False):
                 notes = self._add(len(numbers))
-                published.writelines(anchors.line_of(anchors.Anchor(LOG, note)) for note in notes)
+                published.writelines(
+                    anchors.anchor_line(anchors.Anchor(LOG, note)) for note in notes
+                )
         _copy("audit_auditnode (log_id, level, index, hash)", self.nodes)
         self.nodes.clear()
         AuditLog.objects.filter(pk=self.log.pk).update(
@@ -159,7 +164,7 @@ class _Writer:
             record_id, row, line = _record(self.size, at)
             made = merkle.leaf_hash(line)
             written.append(row)
-            mac = leaves.place_mac(LOG, self.size, made)
+            mac = leaves.position_mac(LOG, self.size, made)
             placed.append((self.log.pk, self.size, record_id, made, mac))
             self.size = merkle.extend(self.frontier, self.size, [made], self._completed)
             if self.size % self.step == 0:
@@ -175,15 +180,15 @@ class _Writer:
             self.nodes.append((self.log.pk, level, index, made))
 
     def _signed(self, at: datetime) -> tuple[bytes, str]:
-        root = merkle.root_of(self.frontier)
-        said = checkpoints.Statement(signing.origin(LOG), self.size, root, at)
-        return root, checkpoints.sign(said, self.signer)
+        root = merkle.frontier_root(self.frontier)
+        said = checkpoints.CheckpointStatement(key_files.log_origin(LOG), self.size, root, at)
+        return root, checkpoints.sign_statement(said, self.signer)
 
 
 def _record(number: int, at: datetime) -> tuple[UUID, Columns, bytes]:
     made = int(at.timestamp() * 1000).to_bytes(6)
     record_id = UUID(bytes=made + b"\x70\x00\x80\x00" + number.to_bytes(6))
-    details = leaves.details_of({"duration_ms": number % 1000})
+    details = leaves.canonical_details({"duration_ms": number % 1000})
     values: dict[str, object] = _FIELDS | {
         "id": str(record_id),
         "actor": f"agent-{number % 100}",
@@ -191,9 +196,9 @@ def _record(number: int, at: datetime) -> tuple[UUID, Columns, bytes]:
         "request_id": f"req-{number}",
         "execution_id": None,
     }
-    body = leaves.body_of(values, details)
-    mac = leaves.mac_of(LOG, body)
-    line = leaves.line_of(body, mac, at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    body = leaves.record_body(values, details)
+    mac = leaves.record_mac(LOG, body)
+    line = leaves.leaf_line(body, mac, at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
     values["details"] = details.decode()
     return record_id, (*(values[name] for name in leaves.COLUMNS), mac, at), line
 

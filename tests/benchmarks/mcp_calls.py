@@ -26,11 +26,9 @@ import django
 
 django.setup()
 
-from sandbox.egress.dial import Dialer  # noqa: E402
-from sandbox.egress.resolve import Resolver  # noqa: E402
+from sandbox.egress.dial import Dialer, Resolver, client_context  # noqa: E402
 from sandbox.egress.rules.addresses import AddressGate, read_network  # noqa: E402
 from sandbox.egress.rules.grammar import Url  # noqa: E402
-from sandbox.egress.trust import client_context  # noqa: E402
 from tests.stubs.mcp import MODERN, mcp_serving  # noqa: E402
 from tools.mcpclient.hub import Endpoint, Hub  # noqa: E402
 from tools.mcpclient.streamable import Streamable  # noqa: E402

@@ -35,7 +35,7 @@ from tools.definitions.callers import Caller  # noqa: E402
 from tools.execution import outputs  # noqa: E402
 from tools.execution.admission import ADMISSION  # noqa: E402
 from tools.execution.context import Admission  # noqa: E402
-from tools.limits import pressure  # noqa: E402
+from tools.limits import load_shedder  # noqa: E402
 from tools.models import Agent  # noqa: E402
 
 MIB = 1024 * 1024
@@ -93,7 +93,7 @@ def _ask(caller: Caller, value: Any) -> None:
     admission = Admission(caller, factories.call("echo", {"text": value}))
     for step in ADMISSION:
         step(admission)
-    pressure.HERE.leave(admission.limits.arrival, written=False)
+    load_shedder.LOAD_SHEDDER.leave(admission.limits.arrival, written=False)
 
 
 def _gave(agent: Agent, output: Any) -> UUID:

@@ -26,8 +26,8 @@ from django.db import connection, transaction  # noqa: E402
 
 from audit.actions import Actor, record  # noqa: E402
 from audit.events import Event, Outcome  # noqa: E402
-from audit.log.proofs import proof_of, text_of  # noqa: E402
-from audit.log.signing import origin  # noqa: E402
+from audit.log.key_files import log_origin  # noqa: E402
+from audit.log.proofs import inclusion_proof, proof_text  # noqa: E402
 from audit.models import AuditLeaf, AuditLog, AuditRecord  # noqa: E402
 from tests import crib  # noqa: E402
 from tests.conditions import until  # noqa: E402
@@ -59,7 +59,7 @@ def _measure(options: argparse.Namespace) -> None:
     lags, written = _lags(options.rate, options.seconds)
     rate = _rate(options.backlog)
     size = len(_proof_of_a_million().encode())
-    real = len(proof_of(AuditLeaf.objects.latest("log_id", "index").record_id).encode())
+    real = len(inclusion_proof(AuditLeaf.objects.latest("log_id", "index").record_id).encode())
     print(f"{'':34}{'seen':>12}{'target':>12}")
     print(f"{'records written a second':34}{written:12.0f}{options.rate:12}")
     for name, share in (("seal lag p50, s", 0.5), ("seal lag p99, s", 0.99), ("most, s", 1)):
@@ -127,9 +127,9 @@ def _rate(count: int) -> float:
 
 def _proof_of_a_million() -> str:
     """With the longest name a log can have, while a key is being replaced: two signatures."""
-    name = origin("a" * 63)
+    name = log_origin("a" * 63)
     note = f"{name}\n1000000\n{'A' * 44}\ntime 2026-01-01T00:00:00.000000Z\n\n"
-    return text_of(999_999, [bytes(32)] * 20, note + 2 * f"\u2014 {name} {'A' * 92}\n")
+    return proof_text(999_999, [bytes(32)] * 20, note + 2 * f"\u2014 {name} {'A' * 92}\n")
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ from django.core.management import call_command  # noqa: E402
 from django.db import connection  # noqa: E402
 
 from audit.log import leaves  # noqa: E402
-from audit.log.proofs import proof_of  # noqa: E402
-from audit.log.sealer import seal  # noqa: E402
+from audit.log.proofs import inclusion_proof  # noqa: E402
+from audit.log.sealer import seal_logs  # noqa: E402
 from audit.models import AuditLeaf  # noqa: E402
-from audit.verification.inspection import VerificationRequest, inspect  # noqa: E402
+from audit.verification.inspection import VerificationRequest, inspect_logs  # noqa: E402
 from config.local import embedded  # noqa: E402
 
 LOG = "bench"
@@ -79,20 +79,20 @@ def _measure(records: int, processes: int, pool: Executor) -> None:
     call_command("migrate", verbosity=0)
     _write(records)
     began = time.perf_counter()
-    seal(LOG)
+    seal_logs(LOG)
     print(f"sealed          {records / (time.perf_counter() - began):12,.0f} records/s")
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
     for name, workers in (("one process", None), (f"{processes} processes", pool)):
         _verify(records, name, workers)
     middle = AuditLeaf.objects.get(log__name=LOG, index=records // 2)
-    size = len(proof_of(middle.record_id).encode())
+    size = len(inclusion_proof(middle.record_id).encode())
     print(f"a proof         {size:12,} bytes      (at most {TARGET_BYTES:,})")
 
 
 def _verify(records: int, name: str, pool: Executor | None) -> None:
     began = time.perf_counter()
-    (report,) = inspect(VerificationRequest(LOG), pool)
+    (report,) = inspect_logs(VerificationRequest(LOG), pool)
     taken = time.perf_counter() - began
     if report.damaged or report.size != records:
         raise SystemExit(f"the log is not clean: {report.findings}")
@@ -106,7 +106,7 @@ def _write(records: int) -> None:
         for first in range(0, records, _AT_ONCE):
             cursor.execute(_TAKEN, [_AT_ONCE, first])
             rows = cursor.fetchall()
-            macs = [leaves.mac_of(LOG, body.encode()) for body, _ in rows]
+            macs = [leaves.record_mac(LOG, body.encode()) for body, _ in rows]
             cursor.execute(_WRITTEN, [[made for _, made in rows], macs])
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page
 
 from audit.models import AuditRecord
-from audit.records import reading
+from audit.records import record_access
 from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import enter
@@ -121,5 +121,5 @@ def test_pages_of_a_day_in_a_workshop(
 
 
 def _signed(record: AuditRecord) -> bool:
-    sealed = reading.sealed(record.pk)
+    sealed = record_access.seal_position(record.pk)
     return sealed is not None and sealed.signed_at is not None

@@ -12,8 +12,8 @@ from config import env
 from config.local import embedded, process_specs
 from config.local.child_processes import launch_command
 from config.local.unix_accounts import EGRESS_UID, sandbox_account
-from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressPolicy
+from sandbox.egress.ticket_client import EgressClient
 from tests.conditions import until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

@@ -12,11 +12,9 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
-from sandbox.egress.trust import client_context
 from tools.mcpclient.client import Client
 from tools.mcpclient.errors import InputRequired, Unauthorized
 from tools.mcpclient.fetching import Fetcher

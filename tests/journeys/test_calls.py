@@ -192,7 +192,7 @@ def test_secrets_reach_neither_evidence_nor_logs(crib, http, admin, organization
     secrets = [*canaries.values(), token.json()["token"], "correct horse"]
     found = AuditRecord.objects.filter(organization=organization.slug)
     kept = AuditPayload.objects.filter(organization=organization.slug)
-    inside = [payloads.opened(payload.pk) for payload in kept]
+    inside = [payloads.open_payload(payload.pk) for payload in kept]
     records = str([list(found.values()), inside])
     assert "[redacted" in str(inside)
     assert not [secret for secret in secrets if secret in records]

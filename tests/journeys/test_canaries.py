@@ -170,7 +170,7 @@ def test_secrets_of_calls_are_in_no_evidence_no_export_no_log_and_not_in_redis(
     assert canaries.within(answers[0].content), "the caller has their own result"
     assert [answer.status_code for answer in answers[3:]] == [403, 404, 400]
     kept = AuditPayload.objects.filter(organization=organization.slug)
-    opened = [json.dumps(payloads.opened(row.pk), ensure_ascii=False) for row in kept]
+    opened = [json.dumps(payloads.open_payload(row.pk), ensure_ascii=False) for row in kept]
     assert len([one for one in opened if "[redacted " in one]) >= 4
     assert not [one for one in opened if canaries.within(one)]
     assert not [table for table, row in audit_rows() if canaries.within(row)]

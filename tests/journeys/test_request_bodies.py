@@ -10,7 +10,7 @@ from django.test.client import encode_multipart
 
 from tests import factories
 from tests.journeys.client import Http
-from tests.tools.api.test_matrix import addresses, filled
+from tests.tools.api.test_generated_bodies import addresses, filled
 from tools.models import Agent, Execution, Token, ToolGroup
 
 CHUNKED = {"Transfer-Encoding": "chunked"}

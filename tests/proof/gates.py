@@ -27,16 +27,16 @@ _LICENSE = "tools/policy/license_gates.py"
 _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     _ADMISSION: {
         "resolve": (f"{_ADMISSION}:resolve",),
-        "arrive": (f"{_CALL}:nesting", "tools/limits/pressure.py:enter"),
+        "arrive": (f"{_CALL}:nesting", "tools/limits/load_shedder.py:enter"),
         "enter_session": ("tools/execution/sessions.py:enter",),
         "authorize": (f"{_CALL}:granted_groups", f"{_AVAILABLE}:in_group"),
-        "limit_rate": ("tools/limits/ratelimits.py:count",),
+        "limit_rate": ("tools/limits/rate_limits.py:count",),
         "check_json": (f"{_ADMISSION}:check_json",),
         "references.resolve_references": ("tools/execution/references.py:resolve_references",),
         "validate_arguments": (f"{_CALL}:arguments",),
     },
     _ACCEPTANCE: {
-        "confirm_rate": ("tools/limits/ratelimits.py:confirm",),
+        "confirm_rate": ("tools/limits/rate_limits.py:confirm",),
         "find_need": (f"{_ACCEPTANCE}:find_need", f"{_CALL}:confirmation"),
         "reserve_budget": ("tools/limits/budgets.py:reserve",),
         "put_on_record": (f"{_ACCEPTANCE}:put_on_record",),
@@ -54,10 +54,10 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
 # Functions that refuse beside the gate's own, by the name of the gate.
 _REFUSING: dict[str, tuple[str, ...]] = {
     "ACCOUNTABLE": ("tools/authorization/facts.py:_audit_halted",),
-    "LOAD": ("tools/limits/pressure.py:enter",),
-    "FAN_OUT": ("tools/limits/fan_out.py:check",),
+    "LOAD": ("tools/limits/load_shedder.py:enter",),
+    "FAN_OUT": ("tools/limits/answers.py:check",),
     "LICENSE": (f"{_LICENSE}:_seated",),
-    "RATE": ("tools/limits/ratelimits.py:count",),
+    "RATE": ("tools/limits/rate_limits.py:count",),
     "BUDGET": ("tools/limits/budgets.py:reserve",),
     "CONFIRMATION": ("tools/policy/approval_requirements.py:requirement_of",),
 }
@@ -106,7 +106,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "a rate that is counted and not refused",
-        "tools/limits/ratelimits.py",
+        "tools/limits/rate_limits.py",
         "raise bound.refusal(answer.used, answer.leaves_in_s)",
         "pass",
         (),
@@ -127,7 +127,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "a sandbox without its limit of output",
-        "sandbox/daemon/runs/run.py",
+        "sandbox/daemon/runs/sandbox_run.py",
         "if self._streams[stream].received > self._limits.output_bytes:",
         "if False:",
         (),
@@ -148,7 +148,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "audit records of every organization",
-        "audit/records/search.py",
+        "audit/records/record_search.py",
         "return AuditRecord.objects.filter(organization=organization)",
         "return AuditRecord.objects.all()",
         (),

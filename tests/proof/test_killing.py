@@ -10,7 +10,7 @@ from tests.proof.killing import Contexts, Outcome, ordered, outcome_of, under
 from tests.proof.mutants import Mutant
 
 TESTS = [f"tests/{file}.py::test_{number}" for file in ("a", "b/c") for number in range(25)]
-LINE = Mutant("audit", "audit/rows.py", 2, 0, "comparison", "<", "<=", "a < b")
+LINE = Mutant("audit", "audit/inserts.py", 2, 0, "comparison", "<", "<=", "a < b")
 
 
 @pytest.fixture
@@ -26,31 +26,33 @@ def contexts(tmp_path: Path) -> Contexts:
     }
     for name, lines in executed.items():
         data.set_context(name)
-        data.add_lines({"audit/rows.py": lines})
+        data.add_lines({"audit/inserts.py": lines})
     return Contexts(tmp_path / "contexts")
 
 
 def test_tests_of_a_line_come_before_those_that_share_a_fixture(contexts: Contexts):
-    found = contexts.covering(LINE, {"audit/rows.py": {2}}, "7")
+    found = contexts.covering(LINE, {"audit/inserts.py": {2}}, "7")
     assert sorted(found.direct) == TESTS[:2]
     assert sorted(found.shared) == sorted(TESTS[25:])
 
 
 def test_a_line_that_runs_at_import_alone_has_no_test(contexts: Contexts):
-    found = contexts.covering(LINE, {"audit/rows.py": {1}}, "7")
+    found = contexts.covering(LINE, {"audit/inserts.py": {1}}, "7")
     assert (found.direct, found.shared) == ([], [])
 
 
 def test_what_runs_in_another_process_is_tried_by_the_folder_of_its_tests(contexts: Contexts):
-    mutant = Mutant("sandbox", "sandbox/daemon/runs/run.py", 2, 0, "comparison", "<", "<=", "")
+    mutant = Mutant(
+        "sandbox", "sandbox/daemon/runs/sandbox_run.py", 2, 0, "comparison", "<", "<=", ""
+    )
     found = contexts.covering(mutant, {mutant.file: {2}}, "7")
     assert found.direct == ["tests/sandbox/test_walls.py::test_a_wall"]
     assert not found.measured
 
 
 def test_with_a_focus_tests_of_the_rarest_line_come_first(contexts: Contexts):
-    mutant = Mutant("gates", LINE.file, 2, 0, "", "<", "", "", focus=("audit/rows.py:accept",))
-    found = contexts.covering(mutant, {"audit/rows.py": {2, 3, 8}}, "7")
+    mutant = Mutant("gates", LINE.file, 2, 0, "", "<", "", "", focus=("audit/inserts.py:accept",))
+    found = contexts.covering(mutant, {"audit/inserts.py": {2, 3, 8}}, "7")
     assert found.direct[:2] == TESTS[:2]
     assert len(found.direct) == len(TESTS)
 
@@ -108,7 +110,7 @@ def test_a_suite_that_cannot_be_collected_has_failed():
 
 
 def _row(number: int, outcome: str, test: str = "") -> dict[str, object]:
-    row = {"number": number, "package": "audit", "file": "audit/rows.py", "line": 7 + number}
+    row = {"number": number, "package": "audit", "file": "audit/inserts.py", "line": 7 + number}
     row |= {"kind": "comparison", "original": "<", "mutated": "<="}
     return row | {"outcome": outcome, "test": test}
 
@@ -128,7 +130,7 @@ def test_two_suites_are_compared_by_what_they_killed():
     ]
     at = lines.index("killed by the new suite only")
     assert [line.strip() for line in lines[at - 3 : at - 1]] == [
-        "3 audit/rows.py:10 comparison: '<' -> '<='",
+        "3 audit/inserts.py:10 comparison: '<' -> '<='",
         "killed by d; in the other suite: timed out",
     ]
     assert lines[at + 2].strip() == "killed by b; in the other suite: survived"

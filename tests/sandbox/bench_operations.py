@@ -17,14 +17,14 @@ from sandbox.daemon.limits.operations import Counter
 ROUNDS, PAIRS = 300, 100
 WORK = """
 import array, os, socket, sys, time
-from sandbox.inside.filter import calls, notify, seccomp
+from sandbox.inside.filter import call_rules, seccomp
 from sandbox.inside.layers import libc
 channel = socket.socket(fileno=int(sys.argv[1]))
 machine = os.uname().machine
-wall = seccomp.SeccompFilter(machine, calls.FilterRequirements("usual", new_code=True))
+wall = seccomp.SeccompFilter(machine, call_rules.FilterRequirements("usual", new_code=True))
 libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
 if sys.argv[2] == "counted":
-    listener = notify.Counting(machine).listen()
+    listener = seccomp.Counting(machine).listen()
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener]))
     channel.sendmsg([b"x"], [rights])
     os.close(listener)

@@ -7,17 +7,17 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.backends import javascript, monty
+from sandbox.backends import deno, monty_backend
+from sandbox.inside import deno_run as inside
 from sandbox.inside import frames
-from sandbox.inside import javascript as inside
 from sandbox.spec import MIB, Limits
 from tests.sandbox.conftest import ROOT
 
 # A slot of Monty without its walls; what it was given before its job counts as nothing.
 SERVE = """
 import socket, sys
-from sandbox.inside import monty
-monty.serve_one(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], 1 << 30)
+from sandbox.inside import monty_run
+monty_run.serve_one(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], 1 << 30)
 """
 
 
@@ -43,7 +43,7 @@ class Said:
 
 def in_monty(source: str, parameters: Any = None, entry_point: str = "main", **limits: Any) -> Said:
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-c", SERVE, str(theirs.fileno()), monty.program()]
+    command = [sys.executable, "-c", SERVE, str(theirs.fileno()), monty_backend.program()]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], **pipes)
     wanted = Limits(**limits).to_wire() | {"processes": 1 << 16, "file_bytes": MIB}
@@ -52,7 +52,7 @@ def in_monty(source: str, parameters: Any = None, entry_point: str = "main", **l
 
 def in_deno(source: str, parameters: Any = None, entry_point: str = "main") -> Said:
     """What the tool's side alone makes of a job: Deno as a slot becomes it, without the slot."""
-    program = inside.Runtime(javascript.runtime(), javascript.SCRIPT, new_code=True)
+    program = inside.Runtime(deno.runtime(), deno.SCRIPT, new_code=True)
     ours, theirs = socket.socketpair()
     process = subprocess.Popen(
         inside.command(program, 256 * MIB),

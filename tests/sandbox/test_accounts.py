@@ -10,8 +10,8 @@ import pytest
 
 from sandbox.daemon import account_helper
 from sandbox.daemon.account_helper import UIDS
-from sandbox.daemon.accounts import AccountHelperClient, LentAccount, OwnAccounts
 from sandbox.daemon.privileges import SANDBOX_UID
+from sandbox.daemon.run_accounts import AccountHelperClient, LeasedAccount, OwnAccounts
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile
 from tests.sandbox.watching import ENDLESS_S, arrange
 
@@ -169,7 +169,7 @@ def root_child_of(pid: int) -> int:
 
 @pytest.mark.parametrize("uid", [UIDS[0], 0, UIDS[-1] + 1])
 def test_the_helper_kills_and_moves_nothing_that_runs_as_another_user(helper, bystander, uid):
-    account, pidfd = LentAccount(helper, uid), os.pidfd_open(bystander.pid)
+    account, pidfd = LeasedAccount(helper, uid), os.pidfd_open(bystander.pid)
     account.kill(pidfd)
     account.kill_session(os.getsid(bystander.pid))
     with pytest.raises(OSError, match="does not run as"):
@@ -186,7 +186,7 @@ def test_the_helper_moves_into_groups_of_runs_alone(helper, group):
     with subprocess.Popen(["/bin/sleep", "86400"], user=UIDS[0], group=UIDS[0], cwd="/") as process:
         try:
             with pytest.raises(OSError, match="is no group of a run"):
-                LentAccount(helper, UIDS[0]).enter(process.pid, group, [])
+                LeasedAccount(helper, UIDS[0]).enter(process.pid, group, [])
         finally:
             process.kill()
 

@@ -17,18 +17,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.backends import elf, javascript, oci_seccomp
-from sandbox.backends.bundle import Bundle
+from sandbox.backends import deno, oci_bundle
+from sandbox.backends.backend_registry import BackendRegistry
 from sandbox.backends.container import ContainerBackend, Containers
-from sandbox.backends.registry import BackendRegistry
+from sandbox.backends.oci_bundle import Bundle
 from sandbox.backends.runtimes import OciRuntime, installed
 from sandbox.daemon.limits.cgroups import NoDriver
-from sandbox.daemon.runs.reap import clear_away
-from sandbox.daemon.runs.run import SandboxRun
+from sandbox.daemon.runs.janitor import clean_up_run
+from sandbox.daemon.runs.sandbox_run import SandboxRun
 from sandbox.daemon.runs.slot import SlotDisk
-from sandbox.daemon.worker import WorkerChannel
+from sandbox.daemon.worker_channel import WorkerChannel
 from sandbox.errors import RunRefused
-from sandbox.inside.filter import calls, syscalls
+from sandbox.inside.filter import call_rules, syscalls
 from sandbox.inside.filter.arguments import NO
 from sandbox.spec import (
     Backend,
@@ -101,7 +101,7 @@ def perform(containers: Containers, source: str, limits: Limits) -> SandboxResul
             result, output = SandboxRun(slot, limits, WorkerChannel(far)).perform(body, 0, "test")
         finally:
             slot.kill()
-            clear_away(slot)
+            clean_up_run(slot)
     return SandboxResult(**vars(result) | {"output": json.loads(output or "null")})
 
 
@@ -310,7 +310,7 @@ def test_retiring_ends_containers_that_are_still_at_work(root, runtime):
     slot = containers.take(SlotDisk.of(Limits()), LIMIT_S)
     containers.retire()
     assert all_end([slot.pidfd])
-    clear_away(slot)
+    clean_up_run(slot)
     containers.join(LIMIT_S)
     assert not containers.alive and os.listdir(root) == []
 
@@ -321,7 +321,7 @@ import json, os, signal, sys
 from sandbox.backends.container import Containers
 from sandbox.backends.runtimes import installed
 from sandbox.daemon.limits.cgroups import NoDriver
-from sandbox.daemon.children import become_subreaper
+from sandbox.daemon.subprocesses import become_subreaper
 from sandbox.daemon.runs.slot import SlotDisk
 from sandbox.inside import frames
 from sandbox.spec import Backend, IsolationLevel, Limits, Profile
@@ -362,7 +362,7 @@ def killed(root: str) -> Callable[[str], bool]:
 def test_no_container_survives_a_sandboxd_that_is_killed(killed, root, runtime):
     assert killed(runtime)
     assert len(os.listdir(root)) == 1
-    assert ContainerBackend(root, NoDriver()).clear_leftovers() == 1
+    assert ContainerBackend(root, NoDriver()).remove_orphans() == 1
     assert os.listdir(root) == []
 
 
@@ -372,7 +372,7 @@ def test_the_bundles_of_another_living_sandboxd_are_left_alone(root):
     owner = subprocess.Popen(["sleep", "60"])
     try:
         bundle.path.rename(bundle.path.with_name(f"toolcrib-{owner.pid}-1"))
-        assert ContainerBackend(root, NoDriver()).clear_leftovers() == 0
+        assert ContainerBackend(root, NoDriver()).remove_orphans() == 0
     finally:
         owner.kill()
         owner.wait()
@@ -467,15 +467,15 @@ def test_javascript_has_no_network_whatever_its_backend_has():
 
 
 def test_every_call_of_the_levels_can_be_made_in_a_container_or_is_refused_alike():
-    rules = oci_seccomp.rules("x86_64")["syscalls"]
+    rules = oci_bundle.seccomp_profile("x86_64")["syscalls"]
     known = {name for rule in rules for name in rule["names"]}
-    named = calls.rules(calls.FilterRequirements("usual", programs=True, new_code=True))
+    named = call_rules.rules(call_rules.FilterRequirements("usual", programs=True, new_code=True))
     assert known >= {name for name, rule in named.items() if rule.otherwise != NO or rule.cases}
     assert known <= {*syscalls.NUMBERS}
 
 
 def test_a_container_may_not_make_namespaces_nor_sockets():
-    rules = oci_seccomp.rules("x86_64")["syscalls"]
+    rules = oci_bundle.seccomp_profile("x86_64")["syscalls"]
     assert not {"unshare", "setns", "mount", "socket", "bpf"} & {*rules[0]["names"]}
     (clone,) = [rule for rule in rules if rule["names"] == ["clone"]]
     (condition,) = clone["args"]
@@ -485,18 +485,18 @@ def test_a_container_may_not_make_namespaces_nor_sockets():
 
 def test_a_machine_without_a_table_gets_no_filter():
     with pytest.raises(KeyError):
-        oci_seccomp.rules("riscv64")
+        oci_bundle.seccomp_profile("riscv64")
 
 
 def test_the_loader_of_a_program_is_what_the_program_says():
-    loader = elf.loader_of(javascript.runtime())
+    loader = deno.loader_of(deno.runtime())
     assert loader is not None and Path(loader).exists()
 
 
 def test_what_is_not_a_program_has_no_loader(tmp_path):
     (tmp_path / "text").write_text("#!/bin/sh\n" * 20)
     with pytest.raises(ValueError, match="not a program"):
-        elf.loader_of(str(tmp_path / "text"))
+        deno.loader_of(str(tmp_path / "text"))
 
 
 # Through sandboxd, as a worker asks for it.

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from sandbox.daemon.limits import cgroups, leaves
+from sandbox.daemon.limits import cgroup_leaves, cgroups
 from tests.conditions import until
 from tests.sandbox.conftest import GROUPS
 
@@ -36,7 +36,7 @@ def test_runs_weigh_less_than_the_web_and_the_database(daemon):
     """Their group does where it can, and each of their processes where it cannot."""
     tree = cgroups.hierarchies(GROUPS).get("cpu") or cgroups.hierarchies(GROUPS)["v2"]
     weighted = daemon.client.ping()["weighted"]
-    assert weighted == cgroups.weighs_less(tree)
+    assert weighted == cgroups.has_lower_weight(tree)
     result = daemon.run("import os\ndef main(p):\n    return os.getpriority(os.PRIO_PROCESS, 0)")
     ours = os.getpriority(os.PRIO_PROCESS, daemon.process.pid)
     assert result.output == (ours if weighted else min(ours + 9, 19))
@@ -56,7 +56,7 @@ def test_each_run_has_a_group_of_its_own_in_the_tree_that_weighs_less(daemon):
 )
 def test_only_a_weight_that_was_lowered_counts(tmp_path, name, text, less):
     (tmp_path / name).write_text(text)
-    assert cgroups.weighs_less(tmp_path) is less
+    assert cgroups.has_lower_weight(tmp_path) is less
 
 
 def test_without_a_weight_every_thread_of_a_run_is_nice():
@@ -76,7 +76,7 @@ def test_a_v2_leaf_reads_and_writes_the_files_of_v2(tmp_path):
     }  # fmt: skip
     for name, text in files.items():
         (place / name).write_text(text)
-    leaf = leaves.V2Leaf(str(place))
+    leaf = cgroup_leaves.V2Leaf(str(place))
     leaf.limit(1 << 20, 7)
     leaf.kill()
     assert (place / "memory.max").read_text() == "1048576"

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox import doctor, machine
 from sandbox.daemon.trials.capability import AttackResult, Capability
-from sandbox.daemon.trials.trial import Trial, Wall, attempt
+from sandbox.daemon.trials.trial import SandboxChoice, Trial, attempt
 from sandbox.inside.attacks import EVERY
 from sandbox.inside.selfcheck import ATTACKS
 from sandbox.machine import Facts, Signs
@@ -31,7 +31,7 @@ def trial(
     """With one attack that is contained, and those that get through."""
     seen = [AttackResult("be root", level, backend, True, "nothing")]
     seen += [AttackResult(name, level, backend, False, "EINVAL") for name in through]
-    wall = Wall(level, backend)
+    wall = SandboxChoice(level, backend)
     return Trial(wall, failure=failure) if failure else Trial(wall, tuple(seen))
 
 
@@ -209,7 +209,7 @@ def test_a_capability_that_cannot_be_meant_is_not_read(change):
 def test_the_signs_of_this_machine_can_be_read():
     signs = Signs.read()
     assert signs.seccomp in {None, 0, 1, 2}
-    assert signs.switches <= set(machine._SWITCHES)
+    assert signs.switches <= set(machine._CAUSE_SWITCHES)
 
 
 def test_a_daemon_that_is_not_there_is_noticed_and_remembered(tmp_path):
@@ -243,7 +243,7 @@ def seen_without_wall(tmp_path_factory) -> list[AttackResult]:
     def run(profile, limits, body):
         return unwalled.run(profile, body, place)
 
-    tried = attempt(run, replace(FACTS, cgroup_mode="v2"), Wall(STANDARD))
+    tried = attempt(run, replace(FACTS, cgroup_mode="v2"), SandboxChoice(STANDARD))
     assert tried.failure == ""
     return list(tried.attacks)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox import strictjson
+from sandbox import untrusted_json
 from sandbox.spec import RunOutcome
 
 FORGE = """
@@ -69,18 +69,18 @@ def test_closing_every_descriptor_and_endless_bytes_end_the_run(run, deed, code)
 
 def test_depth_is_allowed_up_to_64_and_brackets_in_texts_do_not_count():
     deep = b"[" * 64 + b"]" * 64
-    assert strictjson.parse(deep) is not None
-    assert strictjson.parse(b'["' + b"[{" * 500 + b'\\"[", "\\\\"]')
-    with pytest.raises(strictjson.Hostile):
-        strictjson.parse(b"[" + deep + b"]")
+    assert untrusted_json.parse(deep) is not None
+    assert untrusted_json.parse(b'["' + b"[{" * 500 + b'\\"[", "\\\\"]')
+    with pytest.raises(untrusted_json.HostileJson):
+        untrusted_json.parse(b"[" + deep + b"]")
 
 
 @pytest.mark.parametrize("raw", [b'"\\\\u0000"', b'"\\\\ud800"', b'"\\ud83d\\ude00"', b"[1.5,-3]"])
 def test_what_only_looks_odd_is_read(raw):
-    assert strictjson.parse(raw) is not None
+    assert untrusted_json.parse(raw) is not None
 
 
 @pytest.mark.parametrize("raw", [b'"' + b'\\"' * 500_000, b'["a", "' + b"\\\\" * 500_000, b'"\\'])
 def test_a_text_without_an_end_is_searched_once(raw):
-    with pytest.raises(strictjson.Hostile):
-        strictjson.parse(raw)
+    with pytest.raises(untrusted_json.HostileJson):
+        untrusted_json.parse(raw)

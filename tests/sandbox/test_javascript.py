@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from sandbox.backends import javascript
-from sandbox.inside import javascript as inside
+from sandbox.backends import deno
+from sandbox.inside import deno_run as inside
 from sandbox.spec import MIB, IsolationLevel, Language, Profile, RunOutcome
 from tests.sandbox.engines import in_deno
 
@@ -83,9 +83,9 @@ def test_the_engine_has_less_memory_than_the_run(memory):
 
 
 def test_the_runtime_is_found_by_running_it():
-    assert javascript.flaw() is None
-    assert os.access(javascript.runtime(), os.X_OK)
-    assert javascript.executables("/runtime/deno")[0] == "/runtime/deno"
+    assert deno.flaw() is None
+    assert os.access(deno.runtime(), os.X_OK)
+    assert deno.executables("/runtime/deno")[0] == "/runtime/deno"
 
 
 # Inside the sandbox.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.levels import LAYERS, strongest, within
+from sandbox.levels import LAYERS, clamp_limits, strongest
 from sandbox.spec import IsolationLevel, Limits, Profile, RunOutcome
 
 NAMESPACED = [IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRICTED]
@@ -93,14 +93,14 @@ def test_a_run_is_alone_in_its_process_group(run, level):
 
 def test_a_level_has_no_more_processes_than_its_line_says():
     wanted = Limits(processes=1000)
-    counts = {level: within(level, wanted, True).processes for level in IsolationLevel}
+    counts = {level: clamp_limits(level, wanted, True).processes for level in IsolationLevel}
     assert counts == {level: LAYERS[level].processes for level in IsolationLevel}
-    assert within(IsolationLevel.STRICT, Limits(processes=3), True).processes == 3
+    assert clamp_limits(IsolationLevel.STRICT, Limits(processes=3), True).processes == 3
 
 
 def test_strict_has_a_single_process_where_nothing_counts_memory():
-    assert within(IsolationLevel.STRICT, Limits(), False).processes == 1
-    assert within(IsolationLevel.RESTRICTED, Limits(), False).processes == 24
+    assert clamp_limits(IsolationLevel.STRICT, Limits(), False).processes == 1
+    assert clamp_limits(IsolationLevel.RESTRICTED, Limits(), False).processes == 24
 
 
 def test_the_strongest_level_wins():

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.limits.counting import is_full
+from sandbox.daemon.limits.operation_counter import is_full
 from sandbox.daemon.limits.operations import Counter, RunOperations
-from sandbox.inside.filter import bpf, notify, syscalls
+from sandbox.inside.filter import bpf, seccomp, syscalls
 from sandbox.inside.filter.bpf import ARCHITECTURES
 from tests.sandbox.test_seccomp_filter import execute
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = """
 import array, ctypes, os, signal, socket, sys, threading
-from sandbox.inside.filter import calls, notify, seccomp, syscalls
+from sandbox.inside.filter import call_rules, seccomp, syscalls
 from sandbox.inside.layers import libc, mounts
 machine = os.uname().machine
 channel = socket.socket(fileno=int(sys.argv[1]))
@@ -32,7 +32,7 @@ def tell(*descriptors):
     channel.sendmsg([b"x"], [rights])
 def listen():
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    return notify.Counting(machine).listen()
+    return seccomp.Counting(machine).listen()
 def touch(name):
     os.close(os.open(f"{place}/{name}", os.O_CREAT | os.O_WRONLY, 0o600))
 def begin(*others):
@@ -126,7 +126,7 @@ def readable(descriptor: int, seconds: float = 10) -> bool:
 
 def test_each_kind_of_operation_is_counted_once(start):
     process, tally = start("""
-        numbers = [syscalls.table(machine).get(name) for name in sorted(notify.COUNTED)]
+        numbers = [syscalls.table(machine).get(name) for name in sorted(seccomp.COUNTED)]
         numbers = [number for number in numbers if number is not None]
         begin()
         for number in numbers:
@@ -171,7 +171,7 @@ def test_reading_writing_and_asking_are_not_operations(start):
 
 def test_operations_that_fail_are_counted_and_those_the_wall_refuses_are_not(start):
     process, tally = start("""
-        wall = seccomp.SeccompFilter(machine, calls.FilterRequirements("usual"))
+        wall = seccomp.SeccompFilter(machine, call_rules.FilterRequirements("usual"))
         begin()
         wall.load()
         for mode in (0o600, 0o4600, 0o600, 0o2600):
@@ -491,8 +491,8 @@ def test_where_somebody_listens_already_there_is_no_listener(child):
 
 @pytest.mark.parametrize("machine", syscalls.MACHINES)
 def test_the_program_asks_about_the_counted_calls_and_passes_all_others_on(machine):
-    program, table = notify.program(machine), syscalls.table(machine)
-    asked = {table[name] for name in notify.COUNTED if name in table}
+    program, table = seccomp.counting_program(machine), syscalls.table(machine)
+    asked = {table[name] for name in seccomp.COUNTED if name in table}
     for number in range(600):
         expected = bpf.NOTIFY if number in asked else bpf.ALLOW
         assert execute(program, ARCHITECTURES[machine], number) == expected

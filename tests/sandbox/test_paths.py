@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.runs.paths import (
+from sandbox.daemon.runs.profile_paths import (
     Sources,
     flaw_of,
     open_mounts,
@@ -20,7 +20,7 @@ from sandbox.daemon.runs.paths import (
     sources_of,
     unchanged,
 )
-from sandbox.daemon.runs.template import close_all
+from sandbox.daemon.runs.template_process import close_all
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile, RunOutcome, SandboxResult
 from tests.sandbox.watching import arrange
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.limits.leaves import NoLeaf
+from sandbox.daemon.limits.cgroup_leaves import NoLeaf
 from sandbox.daemon.runs import scratch
-from sandbox.daemon.runs.reap import Janitor
+from sandbox.daemon.runs.janitor import Janitor
 from sandbox.daemon.runs.slot import SandboxSlot
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.inside.filter import bpf, calls, seccomp, syscalls
+from sandbox.inside.filter import bpf, call_rules, seccomp, syscalls
 from sandbox.inside.filter.arguments import Rule
 from sandbox.inside.filter.bpf import Block
-from sandbox.inside.filter.calls import FilterRequirements
+from sandbox.inside.filter.call_rules import FilterRequirements
 from tests.sandbox import generate_syscalls
 from tests.sandbox.libseccomp import Library
 
@@ -108,7 +108,7 @@ class Machine:
         self.architecture = bpf.ARCHITECTURES[name]
         self.program = seccomp.program(name, wanted)
         self.table = syscalls.table(name)
-        named = calls.rules(wanted)
+        named = call_rules.rules(wanted)
         self.rules = {call: named.get(call, Rule()) for call in self.table}
 
     def decide(self, number: int, arguments: Iterable[int] = ()) -> int:
@@ -163,7 +163,7 @@ def test_the_table_is_as_it_was_generated(libseccomp):
 
 def test_no_name_in_our_lists_is_misspelt():
     for wanted in ALL.values():
-        assert calls.rules(wanted).keys() <= syscalls.NUMBERS.keys()
+        assert call_rules.rules(wanted).keys() <= syscalls.NUMBERS.keys()
     for text in (NEVER, NEVER_BEHIND_THE_WALL, NEVER_RESTRICTED, ABSENT, ATTRIBUTES):
         assert set(text.split()) <= syscalls.NUMBERS.keys()
 
@@ -379,10 +379,10 @@ def test_every_jump_stays_inside_the_program():
 
 UNDER_IT = """
 import asyncio, ctypes, errno, fcntl, mmap, os, shutil, socket, sys, tempfile, threading
-from sandbox.inside.filter import calls, seccomp
+from sandbox.inside.filter import call_rules, seccomp
 from sandbox.inside.layers import libc
 os.chdir(sys.argv[2])
-wanted = eval(sys.argv[1], {"FilterRequirements": calls.FilterRequirements})
+wanted = eval(sys.argv[1], {"FilterRequirements": call_rules.FilterRequirements})
 libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
 seccomp.SeccompFilter(os.uname().machine, wanted).load()
 def refused(call, *arguments):

@@ -10,9 +10,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
-from sandbox.servers import KEPT_WORDS, ServerSpec
-from sandbox.serving import start_server
-from sandbox.spec import Limits, Mount, Network
+from sandbox.server_client import start_server
+from sandbox.spec import KEPT_WORDS, Limits, Mount, Network, ServerSpec
 from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import GROUPS
 from tests.sandbox.test_endings import leaves

@@ -8,7 +8,8 @@ from django.db import connection
 
 from audit.models import AuditRecord
 from tests import factories
-from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.accounts.callers import caller_of_user
+from tools.accounts.token_authentication import caller_of_token
 from tools.approvals import decisions
 from tools.approvals.decisions import Word
 from tools.definitions.callers import Caller

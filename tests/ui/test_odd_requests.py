@@ -37,7 +37,7 @@ def side(django_db_setup: None, django_db_blocker: Any) -> Iterator[Side]:
     """An organization with one of everything, written once: each request is rolled back."""
     with django_db_blocker.unblock():
         made = Side(factories.organization(f"odd-{uuid4().hex[:12]}"), "odd")
-        sealer.seal(made.organization.slug)
+        sealer.seal_logs(made.organization.slug)
         yield made
         connection.close()
 

@@ -15,8 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.accounts.bearer_tokens import hashed, new_token

@@ -1,60 +1,26 @@
-"""Authenticates credentials as a caller. A bearer token costs one indexed query, which also returns
-the organization's revision, so that the process knows whether its catalog is current."""
+"""Callers of people, agents and executions. Bearer tokens are authenticated in
+`token_authentication`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta
 from uuid import UUID
-
-from django.utils import timezone
 
 from audit.actions import Actor
 from config.logs import request_id
-from tools.accounts import dead_tokens
-from tools.accounts.bearer_tokens import Presented, hashed, matches, read_token
 from tools.accounts.impersonation import agents_for
 from tools.definitions.callers import Caller, CallerKind, Maker, Scope
 from tools.definitions.texts.names import WILDCARD
-from tools.errors import Forbidden, NotFound, Unauthenticated
-from tools.models import Agent, Execution, Organization, Token, User
+from tools.errors import Forbidden, NotFound
+from tools.models import Agent, Execution, Organization, User
 from tools.models.callers import (
     Holder,
     TokenLimits,
-    TokenRow,
     holder_of_account,
-    holder_of_token,
     holders_of_agents,
 )
 
-LAST_USED_STEP = timedelta(minutes=1)  # a write per minute and token, not per request
 _UNLIMITED = TokenLimits(None, None, None)
 _OF_AGENTS = TokenLimits([Scope.READ, Scope.EXECUTE], None, None)
-_NOBODY = Presented("0" * 8, "0" * 43)
-REFUSAL = "The token is not valid. Ask an administrator for a new one."
-
-
-def caller_of_token(text: str, *, source_ip: str = "") -> Caller:
-    """The caller behind a bearer token. Raises `Unauthenticated`, always with the same words."""
-    presented = read_token(text)
-    if presented is None:
-        raise Unauthenticated(REFUSAL)
-    found = holder_of_token(presented.public_id)
-    if found is None:
-        matches(_NOBODY, hashed(presented.secret))  # the same work as for a known one
-        raise Unauthenticated(REFUSAL)
-    holder, token = found
-    now = timezone.now()
-    if not matches(presented, token.secret_hash):
-        raise Unauthenticated(REFUSAL)
-    if ended := _ended(holder, token, now):
-        dead_tokens.note(holder, token.id, reason=ended, source_ip=source_ip)
-        raise Unauthenticated(REFUSAL)
-    if not holder.active:
-        dead_tokens.note(holder, token.id, reason="agent_suspended", source_ip=source_ip)
-        raise Unauthenticated("The agent is suspended.", code="agent_suspended")
-    if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
-        Token.objects.filter(pk=token.id).update(last_used_at=now)
-    return _caller(holder, token.limits, token_id=token.id, source_ip=source_ip)
 
 
 def caller_of_user(
@@ -91,7 +57,9 @@ def caller_of_execution(execution: Execution) -> Caller:
     holder, limits, token_good = holder_of_account(
         user=execution.user_id, organization=execution.organization_id, token=execution.token_id
     )
-    caller = _caller(holder, limits, token_id=execution.token_id, source_ip=execution.source_ip)
+    caller = build_caller(
+        holder, limits, token_id=execution.token_id, source_ip=execution.source_ip
+    )
     good = holder.active and token_good and Scope.EXECUTE in caller.scopes
     if execution.made_by_id is not None:
         caller, allowed = _made_by(caller, execution.made_by_id)
@@ -134,7 +102,7 @@ def caller_of_account(user: User) -> Caller:
     """The account's holder in their own organization, with all their grants and no narrowing
     token."""
     holder, _, _ = holder_of_account(user=user.pk, organization=user.organization_id, token=None)
-    return _caller(holder, _UNLIMITED, token_id=None)
+    return build_caller(holder, _UNLIMITED, token_id=None)
 
 
 def actor_of(caller: Caller) -> Actor:
@@ -166,15 +134,6 @@ def _made_by(caller: Caller, person: UUID) -> tuple[Caller, bool]:
     return replace(caller, maker=Maker(person, name)), allowed
 
 
-def _ended(holder: Holder, token: TokenRow, now: datetime) -> str:
-    """Why a token with the right secret is invalid; empty where it is valid."""
-    if token.revoked_at:
-        return "token_revoked"
-    if token.expires_at <= now:
-        return "token_expired"
-    return "" if holder.user_active else "holder_inactive"
-
-
 def _is_at_home(holder: Holder) -> bool:
     """Or where they are granted to act, by current grants."""
     if holder.home_id == holder.organization_id or holder.superuser:
@@ -184,7 +143,7 @@ def _is_at_home(holder: Holder) -> bool:
 
 
 def _caller_of(holder: Holder) -> Caller:
-    caller = _caller(holder, _OF_AGENTS, token_id=None)
+    caller = build_caller(holder, _OF_AGENTS, token_id=None)
     return caller if holder.active else replace(caller, active=False)
 
 
@@ -195,7 +154,7 @@ def _narrowed(held: frozenset[str], wanted: list[str] | None) -> frozenset[str]:
     return frozenset(wanted) if WILDCARD in held else held.intersection(wanted)
 
 
-def _caller(
+def build_caller(
     holder: Holder, limits: TokenLimits, *, token_id: UUID | None, source_ip: str = ""
 ) -> Caller:
     everything = [WILDCARD] if holder.superuser else None

@@ -13,10 +13,9 @@ from django.conf import settings
 from django.db import transaction
 
 from audit import canonical
-from audit.actions import Actor, record
-from audit.changes import difference, plain
+from audit.actions import Actor, as_json_value, difference, record
 from audit.events import Event, Outcome
-from audit.log import keyfile
+from audit.log import key_files
 from audit.models import AuditRecord
 from tools.accounts.described_settings import SECTIONS, Described
 from tools.definitions.callers import CallerKind
@@ -74,7 +73,7 @@ def _noted(place: Organization, now: dict[str, Any], digest: str) -> bool:
 
 
 def _written() -> dict[str, Any]:
-    told = {name: plain(getattr(settings, name)) for name in TOLD}
+    told = {name: as_json_value(getattr(settings, name)) for name in TOLD}
     database = settings.DATABASES["default"]
     place = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"
     hidden = {name: getattr(settings, name) for name in HIDDEN}
@@ -84,7 +83,7 @@ def _written() -> dict[str, Any]:
 
 
 def _mark(name: str, value: object) -> str:
-    key = keyfile.derived("settings", name)
+    key = key_files.derived_key("settings", name)
     return hmac.new(key, repr(value).encode(), hashlib.sha256).hexdigest()[:12]
 
 
@@ -109,7 +108,7 @@ def standings() -> dict[str, list[SettingStatus]]:
 
 def _standing(described: Described) -> SettingStatus:
     name = described.attribute or described.name
-    value = plain(getattr(settings, name)) if name in SHOWN else None
+    value = as_json_value(getattr(settings, name)) if name in SHOWN else None
     return SettingStatus(described, value, _source(described.name))
 
 

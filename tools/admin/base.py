@@ -24,8 +24,7 @@ from django.utils.functional import cached_property
 from guardian.admin import GuardedModelAdminMixin, UserManage
 from guardian.shortcuts import get_group_perms, get_user_perms
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.grants.grant_actions import check_changeable, check_held
@@ -86,10 +85,10 @@ class HostsField(LinesField):
 
     def to_python(self, value: Any) -> Any:
         lines = [line.strip() for line in super().to_python(value)]
-        return [_host(line) for line in lines if line]
+        return [_parse_host(line) for line in lines if line]
 
 
-def each(
+def run_for_each(
     request: HttpRequest, rows: Iterable[Any], act: Callable[[Any], object], said: str
 ) -> None:
     """Run an action for each row. A refusal becomes a message, and the other rows continue."""
@@ -105,7 +104,7 @@ def each(
         messages.success(request, f"{said}: {done}.")
 
 
-def _host(line: str) -> Any:
+def _parse_host(line: str) -> Any:
     if not line.startswith("{"):
         return line
     try:
@@ -150,7 +149,7 @@ MOST_COUNTED = 5_000  # further rows are found by filters and search
 MOST_OFFERED = 50  # organizations to filter by; any other is named in the URL
 
 
-class Bounded(Paginator):
+class BoundedPaginator(Paginator):
     """A paginator that counts at most `MOST_COUNTED` rows; further rows are found by search."""
 
     most = MOST_COUNTED
@@ -160,7 +159,7 @@ class Bounded(Paginator):
         return min(self._counted, self.most)
 
     @property
-    def told(self) -> str:
+    def count_text(self) -> str:
         return f"{self.most:,}+" if self._counted > self.most else f"{self._counted:,}"
 
     @cached_property
@@ -222,7 +221,7 @@ class OwnOrganization(StrictAdmin):
 
     place = "organization"
     by_slug = False
-    paginator = Bounded
+    paginator = BoundedPaginator
     show_full_result_count = False
     list_per_page = 50
     list_max_show_all = 200
@@ -335,7 +334,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
     def obj_perms_manage_user_view(
         self, request: HttpRequest, object_pk: str, user_id: str
     ) -> HttpResponse:
-        row, user = self._guarded(request, object_pk), _found(User.objects.all(), user_id)
+        row, user = self._guarded(request, object_pk), _get_or_404(User.objects.all(), user_id)
         superuser = request.user.is_superuser
         if not superuser and user.organization_id != self.organization_of(row).pk:
             raise Http404
@@ -354,7 +353,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
     ) -> HttpResponse:
         row = self._guarded(request, object_pk)
         _check_reaches_everywhere(request)
-        group = _found(Group.objects.all(), group_id)
+        group = _get_or_404(Group.objects.all(), group_id)
         before = sorted(str(codename) for codename in get_group_perms(group, row))
         response: HttpResponse = super().obj_perms_manage_group_view(  # type: ignore[no-untyped-call]
             request, object_pk, group_id
@@ -378,7 +377,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
             raise PermissionDenied from None
 
     def _guarded(self, request: HttpRequest, object_pk: str) -> Any:
-        row = _found(self.get_queryset(request), object_pk)  # type: ignore[no-untyped-call]
+        row = _get_or_404(self.get_queryset(request), object_pk)  # type: ignore[no-untyped-call]
         if not self.has_change_permission(request, row):
             raise PermissionDenied
         return row
@@ -410,7 +409,7 @@ def _check_reaches_everywhere(request: HttpRequest) -> None:
         raise PermissionDenied
 
 
-def _found(rows: QuerySet[Any], identifier: str) -> Any:
+def _get_or_404(rows: QuerySet[Any], identifier: str) -> Any:
     try:
         row = rows.filter(pk=identifier).first()
     except (ValidationError, ValueError):

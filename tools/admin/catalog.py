@@ -38,12 +38,12 @@ EXAMPLE = {
 }
 
 
-def _pretty(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _block(value: Any) -> SafeString:
-    return format_html('<pre class="json">{}</pre>', _pretty(value))
+def _render_json(value: Any) -> SafeString:
+    return format_html('<pre class="json">{}</pre>', _format_json(value))
 
 
 class ToolForm(ActionForm):
@@ -61,7 +61,9 @@ class ToolForm(ActionForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         version = self.instance.version
-        self.initial["definition"] = _pretty(_editable(version.definition) if version else EXAMPLE)
+        self.initial["definition"] = _format_json(
+            _editable_definition(version.definition) if version else EXAMPLE
+        )
 
     def clean_definition(self) -> Any:
         try:
@@ -80,7 +82,7 @@ class ToolForm(ActionForm):
         return tool
 
 
-def _editable(definition: dict[str, Any]) -> dict[str, Any]:
+def _editable_definition(definition: dict[str, Any]) -> dict[str, Any]:
     """The definition in a readable order, as PostgreSQL keeps none, and without the schema that
     its parameters produce: an author writes one of the two."""
     derived = "input_schema" if definition["parameters"] else ""
@@ -88,7 +90,7 @@ def _editable(definition: dict[str, Any]) -> dict[str, Any]:
     return {name: definition[name] for name in order if name != derived}
 
 
-class RefusesAloud(ActionAdmin):
+class DeletingAdmin(ActionAdmin):
     """Deletes through an action; a refusal becomes a message, and the row stays."""
 
     def delete(self, row: Any, request: HttpRequest) -> None:
@@ -116,7 +118,7 @@ class RefusesAloud(ActionAdmin):
 
 
 @admin.register(Tool)
-class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
+class ToolAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
     form = ToolForm
     readonly_fields = ("findings",)
     list_display = (
@@ -149,7 +151,7 @@ class ToolAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
 
     def definition(self, tool: Tool) -> SafeString:
         """Read-only form of the field, for users who may only view."""
-        return _block(tool.version.definition if tool.version else {})
+        return _render_json(tool.version.definition if tool.version else {})
 
     @admin.action(description="Enable the selected tools", permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
@@ -199,7 +201,7 @@ class ToolVersionAdmin(ReadOnly):
 
     @admin.display(description="definition")
     def shown_definition(self, version: ToolVersion) -> SafeString:
-        return _block(version.definition)
+        return _render_json(version.definition)
 
 
 class WindowsField(LinesField):
@@ -215,10 +217,10 @@ class WindowsField(LinesField):
 
     def to_python(self, value: Any) -> Any:
         """An invalid window is left for the action to refuse."""
-        return [_window(line.split()) for line in super().to_python(value) if line.strip()]
+        return [_parse_window(line.split()) for line in super().to_python(value) if line.strip()]
 
 
-def _window(words: list[str]) -> dict[str, Any]:
+def _parse_window(words: list[str]) -> dict[str, Any]:
     *days, hours = words
     begin, _, end = hours.partition("-")
     return {**({"days": days} if days else {}), "from": begin, "to": end}
@@ -269,7 +271,7 @@ class GroupForm(OwnedForm):
 
 
 @admin.register(ToolGroup)
-class ToolGroupAdmin(Guarded, RefusesAloud):  # type: ignore[misc]
+class ToolGroupAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
     form = GroupForm
     fields = (
         "name", "description", "permissions", "parent", "schedule", "max_queue_age_s",

@@ -48,7 +48,7 @@ class ToolcribAdminSite(AdminSite):
         found = {one["object_name"]: (app, one) for app in apps for one in app["models"]}
         named = {name for _, names in SECTIONS for name in names}
         rest = ("Other", tuple(name for name in found if name not in named))
-        sections = (_section(title, names, found) for title, names in (*SECTIONS, rest))
+        sections = (_build_section(title, names, found) for title, names in (*SECTIONS, rest))
         return [section for section in sections if section["models"]]
 
     def login(
@@ -72,7 +72,7 @@ class ToolcribAdminSite(AdminSite):
         return redirect("logout", preserve_request=True)
 
 
-def _section(title: str, names: Iterable[str], found: Mapping[str, tuple[Any, Any]]) -> Any:
+def _build_section(title: str, names: Iterable[str], found: Mapping[str, tuple[Any, Any]]) -> Any:
     here = [found[name] for name in names if name in found]
     app = here[0][0] if here else {}
     return {**app, "name": title, "models": [model for _, model in here]}

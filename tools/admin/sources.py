@@ -63,7 +63,7 @@ class ContentSchemaVersionAdmin(ReadOnly):
     ordering = ("-created_at",)
 
 
-class Owned(ReadOnly):
+class OwnedRowAdmin(ReadOnly):
     """Rows of an owner, who is stored by id, and shown and searched by name."""
 
     readonly_fields = ("owner_named",)
@@ -91,7 +91,7 @@ class Owned(ReadOnly):
 
 
 @admin.register(McpCredential)
-class McpCredentialAdmin(Owned):
+class McpCredentialAdmin(OwnedRowAdmin):
     """The owners of credentials for calls to a server. The values are never shown."""
 
     place = "server__organization"
@@ -112,7 +112,7 @@ class McpOAuthClientAdmin(ReadOnly):
 
 
 @admin.register(McpAuthorization)
-class McpAuthorizationAdmin(Owned):
+class McpAuthorizationAdmin(OwnedRowAdmin):
     """Authorizations by the authorization server of an MCP server. Tokens are never shown."""
 
     place = "server__organization"

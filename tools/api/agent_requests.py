@@ -26,8 +26,8 @@ from tools.agents.run_parameters import (
 )
 from tools.api.common import event_streams
 from tools.api.common.content_types import EventStreamRenderer, JSONRenderer
-from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filtered, in_period
+from tools.api.common.idempotency import Keying, idempotency_key
+from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filter_rows, period_columns
 from tools.api.common.serializer_fields import (
     Flag,
     Items,
@@ -36,10 +36,16 @@ from tools.api.common.serializer_fields import (
     Strict,
     Text,
     Whole,
-    texts,
+    text_list,
 )
 from tools.api.common.views import CallerView
-from tools.api.executions.executions import WAIT, ExecutionAnswer, OptionsBody, made, waited_for
+from tools.api.executions.executions import (
+    WAIT,
+    ExecutionAnswer,
+    OptionsBody,
+    execute_call,
+    wait_for_execution,
+)
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -48,7 +54,7 @@ from tools.shapes import agent_request_line, agent_request_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 
-_COLUMNS = {"agent": "agent__slug", "session": "session", **in_period("created_at")}
+_COLUMNS = {"agent": "agent__slug", "session": "session", **period_columns("created_at")}
 _GIVEN = (
     "question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost",
     "confidence", "thresholds", "continues", "replays", "shared_with",
@@ -71,7 +77,7 @@ class AgentRequestBody(Strict):
         help_text="Left out, it is that of the request which this one continues or replays.",
     )
     pattern = serializers.ChoiceField(choices=PATTERNS, required=False, default=REACT)
-    group = texts(required=False, allow_null=True, default=None)
+    group = text_list(required=False, allow_null=True, default=None)
     state = State()
     session = Text(
         required=False,
@@ -206,7 +212,7 @@ class AgentRequestList(CallerView):
         found = agent_requests.lately(self.caller)
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
-        found = filtered(found, self.query, _COLUMNS)
+        found = filter_rows(found, self.query, _COLUMNS)
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([agent_request_line(row) for row in page])
@@ -220,14 +226,14 @@ class AgentRequestList(CallerView):
         """Send a request to an agent. Every gate checks each of its calls; with `stream`, its steps
         come as events: `thought`, `action`, `observation`, `answer`, `end`."""
         wanted = self.body(AgentRequestBody)
-        call = agent_requests.call_of(self.caller, _wanted(wanted, key_of(request)))
+        call = agent_requests.call_of(self.caller, _run_request(wanted, idempotency_key(request)))
         if wanted["stream"]:
             options = (wanted.get("options") or {}) | {"wait_s": 0}
-            run = made(self, call, {"options": options})
-            return event_streams.streamed(
-                self.caller, following.follow(self.caller, run.pk, 0), _sent
+            run = execute_call(self, call, {"options": options})
+            return event_streams.stream_response(
+                self.caller, following.follow(self.caller, run.pk, 0), _encode_step
             )
-        return _answer(self.caller, made(self, call, wanted))
+        return _agent_request_response(self.caller, execute_call(self, call, wanted))
 
 
 class AgentRequestDetail(CallerView):
@@ -239,7 +245,7 @@ class AgentRequestDetail(CallerView):
     def get(self, request: Request, request_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
         run = agent_requests.one_of(self.caller, request_id)
-        return _answer(self.caller, waited_for(self.caller, request, run))
+        return _agent_request_response(self.caller, wait_for_execution(self.caller, request, run))
 
 
 class AgentRequestEvents(CallerView):
@@ -253,13 +259,13 @@ class AgentRequestEvents(CallerView):
     def get(self, request: Request, request_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: its steps so far, then those to come, until it is over."""
         run = agent_requests.one_of(self.caller, request_id)
-        after = event_streams.last_event(request)
-        return event_streams.streamed(
-            self.caller, following.follow(self.caller, run.pk, after), _sent
+        after = event_streams.last_event_number(request)
+        return event_streams.stream_response(
+            self.caller, following.follow(self.caller, run.pk, after), _encode_step
         )
 
 
-def _wanted(body: dict[str, Any], key: str | None) -> AgentRunRequest:
+def _run_request(body: dict[str, Any], key: str | None) -> AgentRunRequest:
     options = body.get("options") or {}
     given = {name: body[name] for name in _GIVEN if body.get(name) is not None}
     given["history"] = [dict(step) for step in given["history"]]
@@ -276,7 +282,7 @@ def _wanted(body: dict[str, Any], key: str | None) -> AgentRunRequest:
     )
 
 
-def _answer(caller: Caller, run: Execution) -> Response:
+def _agent_request_response(caller: Caller, run: Execution) -> Response:
     body = agent_request_shape(agent_requests.report_of(caller, run))
     if run.over:
         return Response(body)
@@ -284,5 +290,5 @@ def _answer(caller: Caller, run: Execution) -> Response:
     return Response(body, 202, headers={"Location": address})
 
 
-def _sent(event: StepEvent) -> bytes:
-    return event_streams.event(event.number, event.kind, event.data)
+def _encode_step(event: StepEvent) -> bytes:
+    return event_streams.encode_event(event.number, event.kind, event.data)

@@ -16,7 +16,7 @@ from config.http import errors
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.errors import ErrorAnswer
 from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import AGENT, PERIOD, TOOL, Page, filtered, in_period
+from tools.api.common.pagination import AGENT, PERIOD, TOOL, Page, filter_rows, period_columns
 from tools.api.common.serializer_fields import Flag, Strict, Text, Whole
 from tools.api.common.views import CallerView
 from tools.approvals import confirmation_rules, decisions
@@ -34,7 +34,7 @@ _CHOICES = (*ConfirmationStatus.values, ALL)
 _COLUMNS = {
     "tool": "execution__tool_name",
     "agent": "execution__agent__slug",
-    **in_period("created_at"),
+    **period_columns("created_at"),
 }
 
 
@@ -186,7 +186,7 @@ class ConfirmationList(CallerView):
     def get(self, request: Request) -> Response:
         """Calls awaiting approval, the newest first; with `status`, decided ones."""
         wanted = self.query.get("status", ConfirmationStatus.PENDING)
-        found = filtered(_found(self, wanted), self.query, _COLUMNS)
+        found = filter_rows(_filter_confirmations(self, wanted), self.query, _COLUMNS)
         pages = CursorPages()
         page: list[Confirmation] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([confirmation_shape(row) for row in page])
@@ -227,7 +227,7 @@ class ConfirmationsDecide(CallerView):
         """Many decisions at once, each with its own hash; one result for each, in order."""
         words = [Word(**item) for item in self.body(DecisionsBody)["decisions"]]
         found = decisions.decide_many(caller=self.caller, words=words)
-        return Response({"results": [_result(one) for one in found]})
+        return Response({"results": [_decision_result(one) for one in found]})
 
 
 class RuleView(ConditionalView):
@@ -235,7 +235,7 @@ class RuleView(ConditionalView):
 
     def representation(self, name: str) -> Representation:
         row = confirmation_rules.find_rule(self.organization, name)
-        return Representation(rule_shape(row, self.current()))
+        return Representation(rule_shape(row, self.current_snapshot()))
 
 
 class RuleList(RuleView):
@@ -270,7 +270,9 @@ class RuleList(RuleView):
             organization=self.organization, name=wanted.pop("name"), wanted=wanted, by=self.actor
         )
         headers = {"Location": f"/api/v1/confirmation-rules/{row.name}"}
-        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(row.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class RuleDetail(RuleView):
@@ -281,7 +283,7 @@ class RuleDetail(RuleView):
     def get(self, request: Request, name: str) -> Response:
         self.require("view_confirmationrule")
         row = confirmation_rules.find_rule(self.organization, name)
-        return self.answer(Representation(rule_shape(row, self.snapshot)))
+        return self.resource_response(Representation(rule_shape(row, self.snapshot)))
 
     @extend_schema(operation_id="replace_confirmation_rule", request=RuleChange, responses=_RULE)
     @conditional("change_confirmationrule")
@@ -295,7 +297,7 @@ class RuleDetail(RuleView):
     def patch(self, request: Request, name: str) -> Response:
         """Change the given fields."""
         row = confirmation_rules.find_rule(self.organization, name)
-        return self._change(row, confirmation_rules.amended(row, self.body(RuleChange)))
+        return self._change(row, confirmation_rules.merge_changes(row, self.body(RuleChange)))
 
     @extend_schema(operation_id="delete_confirmation_rule", responses={204: None})
     @conditional("delete_confirmationrule")
@@ -307,23 +309,23 @@ class RuleDetail(RuleView):
 
     def _change(self, row: ConfirmationRule, wanted: dict[str, Any]) -> Response:
         row = confirmation_rules.change_rule(row=row, wanted=wanted, by=self.actor)
-        return self.answer(self.representation(row.name))
+        return self.resource_response(self.representation(row.name))
 
 
-def _found(view: CallerView, wanted: str) -> Any:
+def _filter_confirmations(view: CallerView, wanted: str) -> Any:
     if wanted == ConfirmationStatus.PENDING:
         return decisions.pending(view.caller)
     rows = decisions.readable(view.caller)
     return rows if wanted == ALL else rows.filter(status=wanted)
 
 
-def _result(one: Decided) -> dict[str, Any]:
+def _decision_result(one: Decided) -> dict[str, Any]:
     return {
         "id": str(one.id),
         "confirmation": confirmation_shape(one.confirmation) if one.confirmation else None,
-        "error": _error(one.refusal) if one.refusal else None,
+        "error": _refusal_error(one.refusal) if one.refusal else None,
     }
 
 
-def _error(refusal: ToolcribError) -> dict[str, Any]:
+def _refusal_error(refusal: ToolcribError) -> dict[str, Any]:
     return errors.error_body(refusal.code, refusal.message, refusal.details)

@@ -20,9 +20,9 @@ from audit.actions import Actor
 from audit.alerts import alerts
 from audit.events import Severity
 from audit.export import export
-from audit.log.proofs import NotProvable, proof_of
+from audit.log.proofs import NotProvable, inclusion_proof
 from audit.models import Alert, AuditRecord, Checkpoint
-from audit.records import erasure, reading, search
+from audit.records import erasure, record_access, record_search
 from config.http.errors import encode_json
 from tools.api.common.idempotency import KeyedView, Keying
 from tools.api.common.pagination import Page
@@ -40,7 +40,11 @@ from tools.web.reauthentication import Proof, by_method
 PERMISSION = "audit.view_auditrecord"
 _DESCRIBED = {"execution", "code", "since", "until", "q"}
 FILTERS = [
-    *(OpenApiParameter(name, OpenApiTypes.STR) for name in search.FIELDS if name not in _DESCRIBED),
+    *(
+        OpenApiParameter(name, OpenApiTypes.STR)
+        for name in record_search.SEARCH_FIELDS
+        if name not in _DESCRIBED
+    ),
     OpenApiParameter("execution", OpenApiTypes.UUID),
     OpenApiParameter("code", OpenApiTypes.STR, description="TOOL.DENY, or TOOL. for all of them."),
     OpenApiParameter("since", OpenApiTypes.DATETIME),
@@ -116,7 +120,9 @@ class ErasureBody(serializers.Serializer[Any]):
         """Nothing is coerced and no field is ignored, since an erasure is permanent."""
         if isinstance(data, dict):
             wrong = {
-                str(name)[:60]: flaw for name, value in data.items() if (flaw := _flaw(name, value))
+                str(name)[:60]: flaw
+                for name, value in data.items()
+                if (flaw := _find_flaw(name, value))
             }
             if wrong:
                 raise ValidationError(wrong)
@@ -211,16 +217,16 @@ class RecordList(EvidenceView):
     )
     def get(self, request: Request) -> Response:
         """Records, the newest first. That they were read is on record, with the filters."""
-        wanted = _wanted(self)
-        size, position = parse_page_size(request), _position(request)
+        wanted = _read_search(self)
+        size, position = parse_page_size(request), _read_position(request)
         ascending = self.query.get("ordering") == "occurred_at"
         if ascending and position is None:
-            position = search.OLDEST
-        page = reading.read_page(wanted, size, position, by=_actor(request))
+            position = record_search.OLDEST
+        page = record_access.read_page(wanted, size, position, by=_request_actor(request))
         records, beside = page.records, [page.older, page.newer]
         if ascending:
             records, beside = records[::-1], beside[::-1]
-        following, before = (_address(request, place) for place in beside)
+        following, before = (_page_address(request, place) for place in beside)
         return Response(
             {
                 "results": RecordAnswer(records, many=True).data,
@@ -240,8 +246,8 @@ class RecordDetail(EvidenceView):
         """A record, where it is sealed and, for who may see it, what went in or came out. That it
         was read is on record."""
         self.organization()
-        may_open = request.user.has_perm(reading.MAY_OPEN)
-        opened = reading.open_record(record_id, by=_actor(request), may_open=may_open)
+        may_open = request.user.has_perm(record_access.MAY_OPEN)
+        opened = record_access.open_record(record_id, by=_request_actor(request), may_open=may_open)
         if opened is None:
             raise Http404
         return Response(OpenedAnswer().to_representation(opened))
@@ -262,15 +268,17 @@ class RecordExport(EvidenceView):
     )
     def get(self, request: Request) -> StreamingHttpResponse:
         """All that fits, the oldest first: as sealed lines, CSV or OCSF events. On record."""
-        wanted = _wanted(self)
+        wanted = _read_search(self)
         name = self.query.get("format", "jsonl")
         try:
-            return export_answer(export.begin(wanted, name, _actor(request)), wanted, name)
+            return export_response(
+                export.begin_export(wanted, name, _request_actor(request)), wanted, name
+            )
         except export.TooManyExports as busy:
             raise AuditLogBusy(str(busy)) from None
 
 
-def _flaw(name: Any, value: Any) -> list[str]:
+def _find_flaw(name: Any, value: Any) -> list[str]:
     if name not in ErasureBody._declared_fields:
         return ["This field is not known here."]
     if name == "dry_run":
@@ -310,9 +318,11 @@ class Erasures(KeyedView, EvidenceView):
         scope = erasure.ErasureScope(
             organization, asked.get("execution"), asked.get("agent", ""), asked.get("before")
         )
-        dry_run, matched, erased = asked["dry_run"], erasure.count(scope), 0
+        dry_run, matched, erased = asked["dry_run"], erasure.count_payloads(scope), 0
         if not dry_run:
-            erased = erasure.erase(scope, by=_actor(request), reason=asked["reason"])
+            erased = erasure.erase_payloads(
+                scope, by=_request_actor(request), reason=asked["reason"]
+            )
         return Response({"matched": matched, "erased": erased, "dry_run": dry_run})
 
 
@@ -364,12 +374,12 @@ class AlertAcknowledgement(KeyedView, EvidenceView):
         found = alerts.alerts_of(self.organization()).filter(pk=alert_id).first()
         if found is None:
             raise Http404
-        alerts.acknowledge(alert=found, by=_actor(request))
+        alerts.acknowledge(alert=found, by=_request_actor(request))
         found.refresh_from_db()
         return Response(AlertAnswer(found).data)
 
 
-def _actor(request: Request) -> Actor:
+def _request_actor(request: Request) -> Actor:
     caller: Any = request.auth
     return Actor(
         kind=str(caller.kind),
@@ -382,8 +392,8 @@ def _actor(request: Request) -> Actor:
     )
 
 
-def export_answer(
-    stream: export.ExportStream, wanted: search.RecordSearch, name: str
+def export_response(
+    stream: export.ExportStream, wanted: record_search.RecordSearch, name: str
 ) -> StreamingHttpResponse:
     """A response that a browser saves as a file."""
     kind = export.FORMATS[name]
@@ -395,26 +405,28 @@ def export_answer(
     return answer
 
 
-def _wanted(view: EvidenceView) -> search.RecordSearch:
-    opened = view.request.user.has_perm(reading.MAY_OPEN)
-    wanted = search.read(view.organization(), view.request.query_params, opened=opened)
+def _read_search(view: EvidenceView) -> record_search.RecordSearch:
+    opened = view.request.user.has_perm(record_access.MAY_OPEN)
+    wanted = record_search.read_search(
+        view.organization(), view.request.query_params, opened=opened
+    )
     if wanted.flaws:
         name, flaw = next(iter(wanted.flaws.items()))
         raise BadQuery(f"{name} {flaw}.", field=name)
     return wanted
 
 
-def _position(request: Request) -> search.Position | None:
+def _read_position(request: Request) -> record_search.Position | None:
     cursor = request.query_params.get("cursor")
     if not cursor:
         return None
     try:
-        return search.Position.read(cursor)
-    except search.BadPosition:
+        return record_search.Position.read(cursor)
+    except record_search.BadPosition:
         raise cursor_error() from None
 
 
-def _address(request: Request, position: search.Position | None) -> str | None:
+def _page_address(request: Request, position: record_search.Position | None) -> str | None:
     if position is None:
         return None
     return page_reference(request, position.cursor)
@@ -469,7 +481,7 @@ class RecordProof(EvidenceView):
         if not mine.filter(pk=record_id).exists():
             raise Http404
         try:
-            proof = proof_of(record_id)
+            proof = inclusion_proof(record_id)
         except NotProvable as error:
             raise RecordNotSealed(str(error)) from None
         name = f'attachment; filename="{record_id}.tlog-proof"'

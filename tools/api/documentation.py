@@ -165,7 +165,7 @@ class ApiSchema(AutoSchema):
     def conditional(self) -> bool:
         """Whether it takes an `If-Match`."""
         view: Any = self.view
-        return bool(view.compares(self.method))
+        return bool(view.takes_if_match(self.method))
 
     @property
     def tagged(self) -> set[str]:
@@ -176,13 +176,13 @@ class ApiSchema(AutoSchema):
             one = getattr(self, "path", "").endswith("}")  # it has none outside the generator
             return {"200"} if one else set()
         if self.conditional:
-            return {"200"} if getattr(self.view, "answers_thing", False) else set()
+            return {"200"} if getattr(self.view, "answers_resource", False) else set()
         makes = self.method == "POST" and not getattr(self.view, "secret", ())
         return {"201"} if makes else set()
 
     @property
     def _represents(self) -> bool:
-        return bool(getattr(self.view, "represents", False))
+        return bool(getattr(self.view, "has_representation", False))
 
     def _get_serializer_field_meta(self, field: Any, direction: Any) -> dict[str, Any]:
         meta: dict[str, Any] = super()._get_serializer_field_meta(  # type: ignore[no-untyped-call]
@@ -377,36 +377,36 @@ KINDS = {"json": "application/json", "yaml": "application/yaml; charset=utf-8"}
 
 
 @cache
-def document(kind: str) -> bytes:
+def openapi_document(kind: str) -> bytes:
     """The document as `json` or `yaml`, of the code that runs here."""
     place = settings.DATA_DIR / "openapi"
     place.mkdir(mode=0o700, exist_ok=True)
-    made = place / f"{_fingerprint()}.{kind}"
+    made = place / f"{_release_fingerprint()}.{kind}"
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one makes it
         if not made.exists():
-            _make(place, made.stem)
+            _write_documents(place, made.stem)
         return made.read_bytes()
 
 
-def make() -> None:
+def make_documents() -> None:
     """Generates the documents at startup, before the first request."""
     for kind in KINDS:
-        document(kind)
+        openapi_document(kind)
 
 
 @cache
-def _tag(kind: str) -> str:
-    return f'"{hashlib.sha256(document(kind)).hexdigest()}"'
+def _document_etag(kind: str) -> str:
+    return f'"{hashlib.sha256(openapi_document(kind)).hexdigest()}"'
 
 
 class OpenApiDocument(View):
     """JSON unless `?format=yaml`, or `Accept`, asks for YAML."""
 
-    @method_decorator(etag(lambda request: _tag(_kind(request))))
+    @method_decorator(etag(lambda request: _document_etag(_requested_format(request))))
     def get(self, request: HttpRequest) -> HttpResponse:
-        kind = _kind(request)
-        response = HttpResponse(document(kind), content_type=KINDS[kind])
+        kind = _requested_format(request)
+        response = HttpResponse(openapi_document(kind), content_type=KINDS[kind])
         response["Cache-Control"] = "public, max-age=300"
         return response
 
@@ -416,7 +416,7 @@ class OpenApiDocument(View):
         return response
 
 
-def _kind(request: HttpRequest) -> str:
+def _requested_format(request: HttpRequest) -> str:
     wanted = request.GET.get("format", "")
     if wanted in KINDS:
         return wanted
@@ -424,7 +424,7 @@ def _kind(request: HttpRequest) -> str:
     return "yaml" if "yaml" in accepted and "json" not in accepted else "json"
 
 
-def _make(place: Path, name: str) -> None:
+def _write_documents(place: Path, name: str) -> None:
     for old in place.glob("*.*"):
         old.unlink()
     schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
@@ -434,7 +434,7 @@ def _make(place: Path, name: str) -> None:
         new.rename(place / f"{name}.{kind}")
 
 
-def _fingerprint() -> str:
+def _release_fingerprint() -> str:
     """Of the code and of what makes the document: other files, or other times of them, are another
     release."""
     rooms = (settings.BASE_DIR / room for room in ("audit", "config", "tools"))

@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from tools.api.common import event_streams
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import PERIOD, Page, filtered, in_period
-from tools.api.common.serializer_fields import Strict, Text, texts
+from tools.api.common.pagination import PERIOD, Page, filter_rows, period_columns
+from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, NotFound, TooLarge
@@ -37,7 +37,7 @@ _MESSAGE_FILTERS = [
     OpenApiParameter("channel", str, description="A channel's name."),
     *PERIOD,
 ]
-_MESSAGE_COLUMNS = {"state": "state", "channel": "channel_name", **in_period("created_at")}
+_MESSAGE_COLUMNS = {"state": "state", "channel": "channel_name", **period_columns("created_at")}
 _INBOX = newest_first("received_at")
 UNREAD = OpenApiParameter("unread", bool, description="Whether it was not read yet.")
 
@@ -97,7 +97,7 @@ class SigningSecretAnswer(serializers.Serializer[Any]):
 
 
 class ChannelTestBody(Strict):
-    to = texts(required=False, default=list)
+    to = text_list(required=False, default=list)
 
 
 class BounceBody(Strict):
@@ -150,9 +150,9 @@ class ChannelView(ConditionalView):
     scope = Scope.CATALOG
 
     def representation(self, name: str) -> Representation:
-        return _shown(self.row(name))
+        return _channel_representation(self.find_channel(name))
 
-    def row(self, name: str) -> MessageChannel:
+    def find_channel(self, name: str) -> MessageChannel:
         return message_channels.find_channel(self.organization, name)
 
 
@@ -168,7 +168,7 @@ class ChannelList(ChannelView):
     def get(self, request: Request) -> Response:
         self.require("view_messagechannel")
         rows = MessageChannel.objects.filter(organization_id=self.caller.organization_id)
-        rows = filtered(rows, self.query, {"kind": "kind", "enabled": "enabled"})
+        rows = filter_rows(rows, self.query, {"kind": "kind", "enabled": "enabled"})
         pages = CursorPages(by_name())
         page: list[MessageChannel] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([channel_shape(row) for row in page])
@@ -183,10 +183,12 @@ class ChannelList(ChannelView):
         reports must be."""
         self.require("add_messagechannel")
         row, key = message_channels.create_channel(
-            organization=self.organization, channel=self.given(), by=self.actor
+            organization=self.organization, channel=self.json_body(), by=self.actor
         )
         headers = {"Location": f"/api/v1/channels/{row.name}"}
-        return self.answer(_shown(row), status.HTTP_201_CREATED, headers, {"signing_key": key})
+        return self.resource_response(
+            _channel_representation(row), status.HTTP_201_CREATED, headers, {"signing_key": key}
+        )
 
 
 class ChannelDetail(ChannelView):
@@ -195,22 +197,22 @@ class ChannelDetail(ChannelView):
     @extend_schema(operation_id="get_channel", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_messagechannel")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(operation_id="change_channel", request=MessageChannelChange, responses=CHANGED)
     @conditional("change_messagechannel")
     def patch(self, request: Request, name: str) -> Response:
         """Missing fields are unchanged; the change applies to messages that are sent from now
         on."""
-        row = self.row(name)
-        changed = message_channels.change_channel(row=row, changes=self.given(), by=self.actor)
-        return self.answer(_shown(changed))
+        row = self.find_channel(name)
+        changed = message_channels.change_channel(row=row, changes=self.json_body(), by=self.actor)
+        return self.resource_response(_channel_representation(changed))
 
     @extend_schema(operation_id="delete_channel", responses={204: None})
     @conditional("delete_messagechannel")
     def delete(self, request: Request, name: str) -> Response:
         """Messages that were sent through it are kept."""
-        message_channels.delete_channel(row=self.row(name), by=self.actor)
+        message_channels.delete_channel(row=self.find_channel(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -227,13 +229,13 @@ class ChannelKey(ChannelView):
     @conditional("change_messagechannel")
     def post(self, request: Request, name: str) -> Response:
         """A new signing key, shown only in this response; the old one is invalid at once."""
-        key = message_channels.replace_key(row=self.row(name), by=self.actor)
-        headers = {"ETag": self.tag(self.representation(name))}
+        key = message_channels.replace_key(row=self.find_channel(name), by=self.actor)
+        headers = {"ETag": self.entity_tag(self.representation(name))}
         return Response({"signing_key": key}, headers=headers)
 
 
 class ChannelTest(ChannelView):
-    answers_thing = False
+    answers_resource = False
     keying = Keying.IN_PROGRESS
     proof = by_method(post=Proof.NOT_NEEDED)
 
@@ -245,10 +247,10 @@ class ChannelTest(ChannelView):
     @conditional("change_messagechannel", held=False)
     def post(self, request: Request, name: str) -> Response:
         """Send one test message; `state` is its delivery status."""
-        row = self.row(name)
+        row = self.find_channel(name)
         wanted = self.body(ChannelTestBody, optional=True)
         try:
-            with event_streams.waiting(self.caller):
+            with event_streams.required_waiting_slot(self.caller):
                 message = messages.try_channel(channel=row, recipients=wanted["to"], by=self.actor)
         except MessageRefused as refusal:
             raise Conflict(str(refusal), code=refusal.code.lower()) from None
@@ -281,7 +283,7 @@ class ChannelBounces(QueryView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def _shown(row: MessageChannel) -> Representation:
+def _channel_representation(row: MessageChannel) -> Representation:
     return Representation(channel_shape(row), (row.sealed,))
 
 
@@ -295,7 +297,7 @@ class MessageList(CallerView):
         """The newest first."""
         self.require("view_message")
         found = Message.objects.filter(organization_id=self.caller.organization_id)
-        found = filtered(found, self.query, _MESSAGE_COLUMNS)
+        found = filter_rows(found, self.query, _MESSAGE_COLUMNS)
         pages = CursorPages()
         page: list[Message] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([message_shape(one) for one in page])
@@ -327,8 +329,8 @@ class InboxList(InboxView):
     )
     def get(self, request: Request) -> Response:
         """The caller's own, the newest first."""
-        columns = {"unread": "read_at__isnull", **in_period("message__created_at")}
-        found = filtered(self.items(), self.query, columns)
+        columns = {"unread": "read_at__isnull", **period_columns("message__created_at")}
+        found = filter_rows(self.items(), self.query, columns)
         pages = CursorPages(_INBOX)
         page: list[InboxItem] = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([inbox_shape(one) for one in page])

@@ -11,8 +11,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.registry import CatalogConfirmationRule, Snapshot
 from tools.catalog.uniqueness import unique
@@ -22,7 +21,7 @@ from tools.models import Agent, ConfirmationRule, Organization
 from tools.policy.approval_requirements import rule_matches_tool
 
 MOST_RULES = 200  # each is checked at every call
-_NAMED = 50
+_MOST_NAMED = 50
 _NONE: dict[str, Any] = {
     "enabled": True,
     "tool": None,
@@ -44,7 +43,7 @@ class ConfirmationRuleReach:
     count: int
 
 
-def written(row: ConfirmationRule) -> dict[str, Any]:
+def describe_rule(row: ConfirmationRule) -> dict[str, Any]:
     """The rule in the form in which it would be created."""
     conditions: dict[str, Any] = {
         "tool": row.tool_name or None,
@@ -90,9 +89,9 @@ def change_rule(*, row: ConfirmationRule, wanted: Mapping[str, Any], by: Actor) 
     return _write(row, _NONE | dict(wanted), by)
 
 
-def amended(row: ConfirmationRule, changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge_changes(row: ConfirmationRule, changes: Mapping[str, Any]) -> dict[str, Any]:
     """A rule with some fields replaced. Giving it a condition makes it a rule for some calls."""
-    kept = written(row)
+    kept = describe_rule(row)
     if any(changes.get(name) for name in _conditions(_NONE)):
         kept["every_call"] = False
     return kept | dict(changes)
@@ -102,7 +101,7 @@ def amended(row: ConfirmationRule, changes: Mapping[str, Any]) -> dict[str, Any]
 def delete_rule(*, row: ConfirmationRule, by: Actor) -> None:
     """Calls that are held already stay held."""
     Organization.objects.next_revision(row.organization_id)
-    said = difference(_plain(written(row)), None)
+    said = difference(_plain_values(describe_rule(row)), None)
     row.delete()
     record(
         Event.CONFIRMATION_RULE_DELETE,
@@ -122,7 +121,7 @@ def find_rule(organization: Organization, name: str) -> ConfirmationRule:
     return found
 
 
-def reach_of(row: ConfirmationRule, snapshot: Snapshot) -> ConfirmationRuleReach:
+def reach_of_rule(row: ConfirmationRule, snapshot: Snapshot) -> ConfirmationRuleReach:
     rule = CatalogConfirmationRule(
         name=row.name,
         tool_name=row.tool_name,
@@ -138,12 +137,12 @@ def reach_of(row: ConfirmationRule, snapshot: Snapshot) -> ConfirmationRuleReach
         for tool in snapshot.sorted_tools
         if rule_matches_tool(rule, tool, snapshot.groups_of(tool))
     ]
-    return ConfirmationRuleReach(touched[:_NAMED], len(touched))
+    return ConfirmationRuleReach(touched[:_MOST_NAMED], len(touched))
 
 
 def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> ConfirmationRule:
     _check(wanted)
-    before = None if row._state.adding else _plain(written(row))
+    before = None if row._state.adding else _plain_values(describe_rule(row))
     row.enabled = wanted["enabled"]
     row.tool_name = wanted["tool"] or ""
     row.group_name = wanted["group"] or ""
@@ -152,7 +151,7 @@ def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> Confirma
     row.side_effects = wanted["side_effects"]
     row.first_use = wanted["first_use"]
     row.approvals_needed = wanted["approvals_needed"]
-    if before == _plain(written(row)):
+    if before == _plain_values(describe_rule(row)):
         return row
     with unique(f"There is a rule {row.name} already.", code="confirmation_rule_exists"):
         row.save()
@@ -161,7 +160,7 @@ def _write(row: ConfirmationRule, wanted: dict[str, Any], by: Actor) -> Confirma
         by=by,
         outcome=Outcome.CHANGED,
         subject=row.name,
-        details=dict(difference(before, _plain(written(row)))),
+        details=dict(difference(before, _plain_values(describe_rule(row)))),
     )
     return row
 
@@ -209,6 +208,6 @@ def _agent(organization: Organization, slug: str | None) -> Agent | None:
     return found
 
 
-def _plain(rule: dict[str, Any]) -> dict[str, Any]:
+def _plain_values(rule: dict[str, Any]) -> dict[str, Any]:
     """As evidence keeps it."""
     return {key: str(value) if isinstance(value, Decimal) else value for key, value in rule.items()}

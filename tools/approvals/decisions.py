@@ -1,5 +1,5 @@
 """Decisions of people on calls awaiting approval: in the browser, or over REST with a browser
-session.
+session. Requests that people do not decide are reminded of at two thirds of their time, and expire.
 
 No token can decide (ruling 18), and no person can decide about their own call. Every gate is asked
 again before an approval counts, and once more when the call starts.
@@ -12,16 +12,17 @@ from hmac import compare_digest
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from audit.actions import record
+from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from tools import metrics
 from tools.accounts.callers import actor_of, caller_of_execution
 from tools.accounts.user_permissions import may, require
-from tools.approvals import expiry
 from tools.authorization import pins
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import EventType, Status
@@ -40,10 +41,14 @@ from tools.models import (
     User,
 )
 
+EXPIRY_BATCH = 200
+EXPIRED_MESSAGE = (
+    "Nobody decided in time whether this call may run. Call again, or ask an administrator."
+)
 MOST_AT_ONCE = 100
 LONGEST_REASON = 1000
 PERMISSION = confirmations.PERMISSION.removeprefix("tools.")
-_OVER = {
+_CLOSED_MESSAGES = {
     ConfirmationStatus.EXPIRED: "confirmation_expired",
     ConfirmationStatus.VOID: "confirmation_void",
 }
@@ -79,7 +84,7 @@ def decide(*, caller: Caller, word: Word) -> Confirmation:
     if len(word.reason) > LONGEST_REASON:
         raise Malformed(f"A reason has at most {LONGEST_REASON} characters.", field="reason")
     with transaction.atomic():
-        confirmation = _locked(caller, word.id)
+        confirmation = _lock_confirmation(caller, word.id)
         refusal = _decide(caller, confirmation, word)
     execution = confirmation.execution
     if execution.status == Status.PENDING:
@@ -93,7 +98,7 @@ def decide(*, caller: Caller, word: Word) -> Confirmation:
 def decide_many(*, caller: Caller, words: Iterable[Word]) -> list[Decided]:
     """Each by itself, in their order: a refused decision does not affect the others."""
     _check_person(caller)
-    return [_decided(caller, word) for word in words]
+    return [_decide_one(caller, word) for word in words]
 
 
 def readable(caller: Caller) -> QuerySet[Confirmation]:
@@ -124,7 +129,7 @@ def pending(caller: Caller) -> QuerySet[Confirmation]:
 def one_of(caller: Caller, identifier: UUID) -> Confirmation:
     found = readable(caller).filter(pk=identifier).first()
     if found is None:
-        raise _unknown()
+        raise _not_found()
     return found
 
 
@@ -148,6 +153,67 @@ def issued_its_token(caller: Caller, execution: Execution) -> bool:
     return Token.objects.filter(pk=execution.token_id, issuer=caller.user_id).exists()
 
 
+def expire_overdue() -> None:
+    """Expire confirmations that were not decided in time, and remind of those about to expire."""
+    pending = Confirmation.objects.filter(status=ConfirmationStatus.PENDING)
+    overdue = pending.filter(expires_at__lte=Now()).order_by("expires_at")
+    for row in overdue.values("pk", "execution_id")[:EXPIRY_BATCH]:
+        if _expire_one(row["pk"], row["execution_id"]):
+            bell.ring(row["execution_id"])
+    soon = Now() + timedelta(minutes=settings.CONFIRMATION_MINUTES) / 3
+    silent = pending.filter(reminded_at__isnull=True, expires_at__lte=soon)
+    for confirmation in silent.select_related("execution", "organization")[:EXPIRY_BATCH]:
+        _record_reminder(confirmation)
+
+
+def expire(confirmation: Confirmation) -> None:
+    """Call it with execution and confirmation locked, in a transaction."""
+    if not confirmations.close(confirmation, ConfirmationStatus.EXPIRED):
+        return
+    confirmations.end(
+        confirmation.execution_id, code="confirmation_expired", message=EXPIRED_MESSAGE
+    )
+    _record_by_system(Event.CONFIRM_EXPIRE, confirmation, Outcome.DENIED)
+
+
+@transaction.atomic
+def _expire_one(pk: UUID, execution_id: UUID) -> bool:
+    """False when another process has locked the row, or has handled it already."""
+    rows = Execution.objects.select_for_update(skip_locked=True, of=("self",))
+    if rows.filter(pk=execution_id).first() is None:
+        return False
+    confirmation = (
+        Confirmation.objects.select_for_update(of=("self",))
+        .select_related("execution", "organization")
+        .filter(pk=pk, status=ConfirmationStatus.PENDING)
+        .first()
+    )
+    if confirmation is not None:
+        expire(confirmation)
+    return confirmation is not None
+
+
+@transaction.atomic
+def _record_reminder(confirmation: Confirmation) -> None:
+    unsaid = Confirmation.objects.filter(
+        pk=confirmation.pk, status=ConfirmationStatus.PENDING, reminded_at__isnull=True
+    )
+    if unsaid.update(reminded_at=Now()):
+        metrics.confirmation_reminders.inc()
+        _record_by_system(Event.CONFIRM_REMIND, confirmation, Outcome.CHANGED)
+
+
+def _record_by_system(event: Event, confirmation: Confirmation, outcome: Outcome) -> None:
+    record(
+        event,
+        by=Actor(CallerKind.SYSTEM, "confirmations", confirmation.organization.slug),
+        outcome=outcome,
+        subject=confirmation.execution.tool_name,
+        execution_id=confirmation.execution_id,
+        details={"confirmation": str(confirmation.pk), "reasons": confirmation.reasons},
+    )
+
+
 def _check_person(caller: Caller) -> None:
     if caller.kind != CallerKind.PERSON or caller.token_id is not None:
         raise Forbidden(
@@ -157,19 +223,19 @@ def _check_person(caller: Caller) -> None:
     require(caller, PERMISSION)
 
 
-def _decided(caller: Caller, word: Word) -> Decided:
+def _decide_one(caller: Caller, word: Word) -> Decided:
     try:
         return Decided(word.id, decide(caller=caller, word=word), None)
     except ToolcribError as refusal:
         return Decided(word.id, None, refusal)
 
 
-def _locked(caller: Caller, identifier: UUID) -> Confirmation:
+def _lock_confirmation(caller: Caller, identifier: UUID) -> Confirmation:
     """The confirmation with its execution, both locked: the execution first, as everywhere."""
     here = Confirmation.objects.filter(organization_id=caller.organization_id, pk=identifier)
     execution_id = here.values_list("execution_id", flat=True).first()
     if execution_id is None:
-        raise _unknown()
+        raise _not_found()
     execution = Execution.objects.select_for_update(of=("self",)).get(pk=execution_id)
     confirmation = here.select_related("organization").select_for_update(of=("self",)).get()
     confirmation.execution = execution
@@ -180,13 +246,13 @@ def _decide(caller: Caller, confirmation: Confirmation, word: Word) -> ToolcribE
     """Returns, rather than raises, a refusal that came with a change: the change must be kept."""
     _check_open(confirmation)
     if confirmation.expires_at <= timezone.now():
-        expiry.expire(confirmation)
-        return Conflict(expiry.MESSAGE, code="confirmation_expired")
+        expire(confirmation)
+        return Conflict(EXPIRED_MESSAGE, code="confirmation_expired")
     _check_word(caller, confirmation, word)
     if not word.approve:
         _reject(caller, confirmation, word)
         return None
-    if (stale := _stale(confirmation)) is not None:
+    if (stale := _find_change(confirmation)) is not None:
         _void(caller, confirmation, stale)
         return Conflict(
             f"The call cannot run as it was asked for, and has ended: {stale.message}",
@@ -201,7 +267,9 @@ def _check_open(confirmation: Confirmation) -> None:
     if confirmation.status != ConfirmationStatus.PENDING:
         raise Conflict(
             f"This was decided already: it is {confirmation.status}.",
-            code=_OVER.get(ConfirmationStatus(confirmation.status), "confirmation_decided"),
+            code=_CLOSED_MESSAGES.get(
+                ConfirmationStatus(confirmation.status), "confirmation_decided"
+            ),
         )
     if confirmation.execution.status != Status.REQUIRES_CONFIRMATION:
         raise Conflict("The call does not wait for a person any more.", code="confirmation_decided")
@@ -223,7 +291,7 @@ def _check_word(caller: Caller, confirmation: Confirmation, word: Word) -> None:
         )
 
 
-def _stale(confirmation: Confirmation) -> Refused | None:
+def _find_change(confirmation: Confirmation) -> Refused | None:
     """Checks every gate again: returns the current refusal of the call, or None."""
     execution = confirmation.execution
     caller = caller_of_execution(execution)
@@ -313,5 +381,5 @@ def _record(event: Event, caller: Caller, confirmation: Confirmation, word: Word
     )
 
 
-def _unknown() -> NotFound:
+def _not_found() -> NotFound:
     return NotFound("There is no such confirmation.", code="confirmation_not_found")

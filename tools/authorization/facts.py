@@ -8,7 +8,7 @@ read.
 from collections.abc import Sequence
 from uuid import UUID
 
-from audit.log import standing
+from audit.log import log_status
 from sandbox.spec import IsolationLevel
 from tools import metrics
 from tools.accounts.grants.grants import ToolGrants, grants, permissions_of
@@ -39,8 +39,8 @@ class CurrentFacts:
 
     def audit_halted(self, organization: str) -> AuditHalted | None:
         try:
-            standing.check_lately(organization)
-        except standing.LogHalted:
+            log_status.check_halted_cached(organization)
+        except log_status.LogHalted:
             return _audit_halted()
         return None
 
@@ -79,8 +79,8 @@ class TransactionFacts(CurrentFacts):
 
     def audit_halted(self, organization: str) -> AuditHalted | None:
         try:
-            standing.check(organization)
-        except standing.LogHalted:
+            log_status.check_halted(organization)
+        except log_status.LogHalted:
             return _audit_halted()
         return None
 

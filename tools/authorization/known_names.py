@@ -22,7 +22,7 @@ def state_label(name: str, snapshot: Snapshot) -> str:
     return name if name in _known_states(snapshot) else metrics.UNKNOWN
 
 
-def known_part(asked: EffectiveRequest, snapshot: Snapshot) -> EffectiveRequest:
+def drop_unknown_names(asked: EffectiveRequest, snapshot: Snapshot) -> EffectiveRequest:
     """The same request without unknown names, which match nothing, so that stored and cached keys
     are bounded by the catalog."""
     known = asked.state in _known_states(snapshot)

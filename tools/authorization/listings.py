@@ -11,7 +11,7 @@ from typing import Any
 from tools.accounts.grants.grants import grants, permissions_of
 from tools.accounts.user_permissions import may
 from tools.authorization.facts import question_of
-from tools.authorization.known_names import known_part
+from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.similar_tools import rank_similar, similar_tools
@@ -44,7 +44,7 @@ def usable_tools(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) ->
     Cached for the caller as long as nothing changes that the gates depend on: the catalog, whose
     revision also covers grants, the closed groups, and the tier, which may expire.
     """
-    asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
+    asked, closed = drop_unknown_names(asked, snapshot), openings_of(snapshot).closed
     held = (
         caller.user_id,
         grants.of(caller, snapshot.revision),

@@ -28,7 +28,7 @@ from tools.models import Agent, Organization, Pin, Session, Tool, ToolVersion
 MOST_PINS = 200
 Pins = Mapping[str, str | None]
 # Fields whose difference may make a version more permissive.
-_TERMS = (
+_PERMISSIVE_FIELDS = (
     "group", "state", "available_in_states", "constraints", "delivery", "argument_validation",
     "cache_ttl",
 )  # fmt: skip
@@ -39,15 +39,15 @@ def snapshot_for(caller: Caller, session: UUID | str | None = None) -> Snapshot:
     base = registry.snapshot(caller.organization_id, caller.revision)
     pins = dict(base.pins.get(caller.agent_id, {})) if caller.agent_id else {}
     if session is not None:
-        pins |= _of_session(caller, session, base)
+        pins |= _session_pins(caller, session, base)
     if not pins:
         return base
     key = frozenset(one.version_id for one in pins.values())
-    return base.remember(("pins", key), lambda: _with(base, pins))
+    return base.remember(("pins", key), lambda: _with_pins(base, pins))
 
 
 def pins_of(agent: Agent) -> dict[str, str]:
-    return _shown(Pin.objects.filter(agent=agent))
+    return _labels_by_tool(Pin.objects.filter(agent=agent))
 
 
 def pins_of_many(agents: Collection[Agent]) -> dict[UUID, dict[str, str]]:
@@ -60,7 +60,7 @@ def pins_of_many(agents: Collection[Agent]) -> dict[UUID, dict[str, str]]:
 
 
 def session_pins(session: Session) -> dict[str, str]:
-    return _shown(Pin.objects.filter(session=session))
+    return _labels_by_tool(Pin.objects.filter(session=session))
 
 
 @transaction.atomic
@@ -69,12 +69,12 @@ def set_pins(*, agent: Agent, pins: Pins, by: Actor, giver: Caller | None = None
     `Forbidden` where a `giver` who may not change tools pins a version that requires less."""
     Organization.objects.next_revision(agent.organization_id)
     before = pins_of(agent)
-    for name, label in _checked(pins).items():
+    for name, label in _check_pins(pins).items():
         tool = find_tool(agent.organization, name)
         if label is None:
             Pin.objects.filter(agent=agent, tool=tool).delete()
             continue
-        version = _version(tool, label)
+        version = _find_version(tool, label)
         if giver is not None and version.pk != tool.version_id and not may(giver, "change_tool"):
             assert tool.version is not None
             _check_as_strict(tool.name, tool.version.definition, version)
@@ -89,12 +89,12 @@ def pin_session(*, session: Session, caller: Caller, pins: Pins) -> None:
     """Raises `NotFound` for a tool that the caller may not know, `Forbidden` for a version that
     requires less of its caller than the current one: that needs permission to change tools."""
     snapshot = snapshot_for(caller)
-    for name, label in _checked(pins).items():
+    for name, label in _check_pins(pins).items():
         if label is None:
             continue
         current = visible_tool(caller, snapshot, name)
         tool = Tool.objects.select_related("organization", "version").get(pk=current.id)
-        version = _version(tool, label)
+        version = _find_version(tool, label)
         if version.pk != current.version_id and not may(caller, "change_tool"):
             _check_as_strict(current.name, current.definition.raw, version)
         Pin.objects.create(session=session, tool=tool, version=version)
@@ -105,7 +105,7 @@ def _check_as_strict(name: str, now: Definition, version: ToolVersion) -> None:
     looser = (
         set(now["required_permissions"]) - set(then["required_permissions"])
         or (now["requires_confirmation"] and not then["requires_confirmation"])
-        or any(now[key] != then[key] for key in _TERMS)
+        or any(now[key] != then[key] for key in _PERMISSIVE_FIELDS)
         or ToolDefinition(now).sensitive - ToolDefinition(then).sensitive
         or (then["rate_limit_per_minute"] or inf) > (now["rate_limit_per_minute"] or inf)
         or float(now["cost_per_invocation"]) > float(then["cost_per_invocation"])
@@ -120,7 +120,7 @@ def _check_as_strict(name: str, now: Definition, version: ToolVersion) -> None:
         )
 
 
-def _of_session(caller: Caller, session: UUID | str, base: Snapshot) -> dict[UUID, CatalogTool]:
+def _session_pins(caller: Caller, session: UUID | str, base: Snapshot) -> dict[UUID, CatalogTool]:
     """None for a session that is not the caller's: a request in it is refused elsewhere."""
     try:
         identifier = session if isinstance(session, UUID) else UUID(session)
@@ -137,17 +137,17 @@ def _of_session(caller: Caller, session: UUID | str, base: Snapshot) -> dict[UUI
     }
 
 
-def _with(base: Snapshot, pins: Mapping[UUID, CatalogTool]) -> Snapshot:
+def _with_pins(base: Snapshot, pins: Mapping[UUID, CatalogTool]) -> Snapshot:
     """Switches beside the definition stay the tool's own: the pinned version is disabled with its
     tool."""
     tools = {
-        name: _pinned(tool, pins[tool.id]) if tool.id in pins else tool
+        name: _pin_tool(tool, pins[tool.id]) if tool.id in pins else tool
         for name, tool in base.tools.items()
     }
     return base.changed(tools=MappingProxyType(tools))
 
 
-def _pinned(tool: CatalogTool, pin: CatalogTool) -> CatalogTool:
+def _pin_tool(tool: CatalogTool, pin: CatalogTool) -> CatalogTool:
     return replace(
         pin,
         name=tool.name,
@@ -158,7 +158,7 @@ def _pinned(tool: CatalogTool, pin: CatalogTool) -> CatalogTool:
     )
 
 
-def _version(tool: Tool, label: str) -> ToolVersion:
+def _find_version(tool: Tool, label: str) -> ToolVersion:
     version = tool.versions.filter(label=label).first() if "\x00" not in label else None
     if version is None:
         raise NotFound(f"{tool.name} has no version {label[:40]!r}.", code="version_not_found")
@@ -166,7 +166,7 @@ def _version(tool: Tool, label: str) -> ToolVersion:
     return version
 
 
-def _checked(pins: Any) -> dict[str, str | None]:
+def _check_pins(pins: Any) -> dict[str, str | None]:
     """Raises `Malformed`."""
     good = isinstance(pins, dict) and len(pins) <= MOST_PINS
     if not good or not all(one is None or isinstance(one, str) for one in pins.values()):
@@ -176,6 +176,6 @@ def _checked(pins: Any) -> dict[str, str | None]:
     return dict(pins)
 
 
-def _shown(rows: Any) -> dict[str, str]:
+def _labels_by_tool(rows: Any) -> dict[str, str]:
     named = rows.order_by("tool__name").values_list("tool__name", "version__label")
     return dict(named)

@@ -18,11 +18,11 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.canonical import commitment
-from audit.rows import as_json, insert
+from audit.inserts import insert_row, json_value
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.user_permissions import may
-from tools.authorization.known_names import group_label, known_part, state_label
+from tools.authorization.known_names import drop_unknown_names, group_label, state_label
 from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.groups import members_of
 from tools.catalog.registry import CatalogTool, Snapshot
@@ -34,9 +34,9 @@ from tools.policy.questions import EffectiveRequest
 
 log = logging.getLogger("tools.requests")
 _NAMES_IN_A_LINE = 100  # the row has them all
-_STORED = 10_000
+_MOST_REMEMBERED = 10_000
 KNOWN_FOR_S = 3600  # less than a day: then retention may delete what is not stored any longer
-_stored: dict[str, float] = {}  # digests of what is known to have a row, and since when
+_stored_at: dict[str, float] = {}  # digests of what is known to have a row, and since when
 # An existing row counts as stored now, and is not deleted meanwhile.
 _AS_NEW: dict[str, Any] = {
     "update_conflicts": True,
@@ -46,7 +46,7 @@ _AS_NEW: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Filtered:
+class FilteredCatalog:
     """What groups and a state leave of a catalog. Tools in no list are removed by the groups.
 
     `digest` names the catalog's revision, the groups and the state, and with them the lists.
@@ -63,15 +63,15 @@ class Filtered:
         return (tool.name for tool in snapshot.sorted_tools if tool.name not in rest)
 
 
-def filtered(asked: EffectiveRequest, snapshot: Snapshot) -> Filtered:
+def filter_catalog(asked: EffectiveRequest, snapshot: Snapshot) -> FilteredCatalog:
     """Examines only the tools of the requested groups: a catalog is larger than a request."""
-    asked, closed = known_part(asked, snapshot), openings_of(snapshot).closed
+    asked, closed = drop_unknown_names(asked, snapshot), openings_of(snapshot).closed
     return snapshot.remember(
-        ("filtered", asked, closed), lambda: _filtered(asked, snapshot, closed)
+        ("filtered", asked, closed), lambda: _filter_catalog(asked, snapshot, closed)
     )
 
 
-def count(asked: EffectiveRequest, snapshot: Snapshot) -> None:
+def count_request(asked: EffectiveRequest, snapshot: Snapshot) -> None:
     """A group or state that no row names is counted under one word: labels stay bounded."""
     for name in asked.groups:
         label = group_label(name, snapshot)
@@ -82,7 +82,7 @@ def count(asked: EffectiveRequest, snapshot: Snapshot) -> None:
         metrics.unknown_names.labels("state").inc()
 
 
-def note(
+def write_record(
     caller: Caller,
     asked: EffectiveRequest,
     snapshot: Snapshot,
@@ -93,9 +93,9 @@ def note(
     duration_ms: float | None = None,
 ) -> None:
     """Write the row. An execution's duration is in its own row."""
-    found = filtered(asked, snapshot)
-    _store(found, snapshot)
-    insert(
+    found = filter_catalog(asked, snapshot)
+    _store_lists(found, snapshot)
+    insert_row(
         RequestRecord,
         {
             "organization_id": caller.organization_id,
@@ -110,12 +110,12 @@ def note(
             "initial_state": asked.state,
             "tool_filter_id": found.digest,
             "execution_ms": duration_ms,
-            "state_transitions": as_json([]),
+            "state_transitions": json_value([]),
         },
     )
 
 
-def listed(
+def record_listing(
     caller: Caller, asked: EffectiveRequest, snapshot: Snapshot, *, shown: int, began: float
 ) -> None:
     """Records a finished listing. `began` is of `time.perf_counter`."""
@@ -123,11 +123,11 @@ def listed(
     if not shown:
         metrics.empty_lists.inc()
     duration_ms = round((time.perf_counter() - began) * 1000, 3)
-    note(caller, asked, snapshot, kind="list", duration_ms=duration_ms)
-    tell(caller, asked, snapshot, duration_ms=duration_ms)
+    write_record(caller, asked, snapshot, kind="list", duration_ms=duration_ms)
+    log_request(caller, asked, snapshot, duration_ms=duration_ms)
 
 
-def tell(
+def log_request(
     caller: Caller,
     asked: EffectiveRequest,
     snapshot: Snapshot,
@@ -137,7 +137,7 @@ def tell(
 ) -> None:
     """Log the line, once the request is over. Long lists are cut there, and their length is
     logged."""
-    found = filtered(asked, snapshot)
+    found = filter_catalog(asked, snapshot)
     by_group = found.by_group(snapshot)
     line: dict[str, Any] = {
         "organization": caller.organization,
@@ -187,7 +187,7 @@ def readable(
     return found.filter(**{name: value for name, value in wanted.items() if value})
 
 
-def told(rows: Sequence[RequestRecord]) -> list[RequestDetails]:
+def describe_records(rows: Sequence[RequestRecord]) -> list[RequestDetails]:
     identifiers = [row.execution_id for row in rows if row.execution_id]
     steps = {
         step.execution_id: step
@@ -195,28 +195,32 @@ def told(rows: Sequence[RequestRecord]) -> list[RequestDetails]:
     }
     ended = Execution.objects.filter(pk__in=identifiers).values_list("pk", "duration_ms")
     lengths = dict(ended)
-    return [_told(row, steps, lengths) for row in rows]
+    return [_describe_record(row, steps, lengths) for row in rows]
 
 
-def _told(
+def _describe_record(
     row: RequestRecord, steps: dict[UUID, StateTransition], lengths: dict[UUID, float | None]
 ) -> RequestDetails:
     if row.execution_id is None:
         return RequestDetails(row, row.state_transitions, row.execution_ms)
     step = steps.get(row.execution_id)
-    return RequestDetails(row, [_step(step)] if step else [], lengths.get(row.execution_id))
+    return RequestDetails(
+        row, [_describe_transition(step)] if step else [], lengths.get(row.execution_id)
+    )
 
 
-def _step(step: StateTransition) -> dict[str, str]:
+def _describe_transition(step: StateTransition) -> dict[str, str]:
     at = step.at.isoformat().replace("+00:00", "Z")
     return {"tool": step.tool_name, "from": step.from_state, "to": step.to_state, "timestamp": at}
 
 
-def _filtered(asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str]) -> Filtered:
+def _filter_catalog(
+    asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str]
+) -> FilteredCatalog:
     """A tool that fails the group test is in that list only (ruling 7); so does one all of whose
     requested groups are closed."""
     available, by_state, out_of_service = [], [], []
-    for tool in _reached(asked.groups, snapshot):
+    for tool in _tools_of_groups(asked.groups, snapshot):
         if not is_reached(tool, asked.groups, snapshot, closed):
             continue
         if not tool.enabled:
@@ -226,7 +230,7 @@ def _filtered(asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str
         else:
             by_state.append(tool.name)
     catalog = f"{snapshot.organization_id} {snapshot.revision}"
-    return Filtered(
+    return FilteredCatalog(
         commitment(catalog),
         commitment([catalog, sorted(asked.groups), asked.state, sorted(closed)]),
         tuple(available),
@@ -235,14 +239,14 @@ def _filtered(asked: EffectiveRequest, snapshot: Snapshot, closed: frozenset[str
     )
 
 
-def _reached(groups: frozenset[str], snapshot: Snapshot) -> Sequence[CatalogTool]:
+def _tools_of_groups(groups: frozenset[str], snapshot: Snapshot) -> Sequence[CatalogTool]:
     if WILDCARD in groups:
         return snapshot.sorted_tools
     members = {member.tool for name in groups for member in members_of(name, snapshot)}
     return [snapshot.tools[name] for name in sorted(members, key=str.lower)]
 
 
-def _store(found: Filtered, snapshot: Snapshot) -> None:
+def _store_lists(found: FilteredCatalog, snapshot: Snapshot) -> None:
     """The lists' own rows, once an hour and process; another process may have been faster."""
     if not _is_known(found.catalog):
         names = [tool.name for tool in snapshot.sorted_tools]
@@ -262,10 +266,10 @@ def _store(found: Filtered, snapshot: Snapshot) -> None:
 
 
 def _remember(digest: str) -> None:
-    if len(_stored) >= _STORED:
-        _stored.clear()
-    _stored[digest] = time.monotonic()
+    if len(_stored_at) >= _MOST_REMEMBERED:
+        _stored_at.clear()
+    _stored_at[digest] = time.monotonic()
 
 
 def _is_known(digest: str) -> bool:
-    return time.monotonic() - _stored.get(digest, -KNOWN_FOR_S) < KNOWN_FOR_S
+    return time.monotonic() - _stored_at.get(digest, -KNOWN_FOR_S) < KNOWN_FOR_S

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from audit import files
+from audit import shared_files
 
 
 @lru_cache(maxsize=1024)
@@ -42,8 +42,8 @@ def workspace_lock(
     The lock is on a file beside the workspaces: nothing inside the sandbox sees or holds it.
     """
     locks = Path(settings.WORKSPACES_DIR).parent / "workspace-locks"
-    files.make_directory(locks)
-    held = files.open_to_write(locks / organization, os.O_RDWR)
+    shared_files.make_directory(locks)
+    held = shared_files.open_to_write(locks / organization, os.O_RDWR)
     try:
         _acquire_lock(held, time.monotonic() + within_s, stopped)
         yield

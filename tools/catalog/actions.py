@@ -8,8 +8,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.catalog.bounds import read_bound

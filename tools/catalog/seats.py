@@ -15,8 +15,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.errors import Forbidden

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from audit import files
+from audit import shared_files
 
 
 class PrivateSigningKey:
@@ -90,12 +90,12 @@ def version_statement(
 
 
 def _write_new_key(path: Path) -> None:
-    files.make_directory(path.parent)
+    shared_files.make_directory(path.parent)
     pem = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
+    descriptor = shared_files.open_to_write(draft, os.O_WRONLY | os.O_EXCL)
     with os.fdopen(descriptor, "wb") as out:
         out.write(pem)
     try:

@@ -22,7 +22,7 @@ from tools.execution import cache, confirmations, shared_consent
 from tools.execution.admission import SKIPPED, ask_gates
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
-from tools.limits import ratelimits
+from tools.limits import rate_limits
 from tools.models import Execution
 from tools.policy import gates
 from tools.policy.gates import Stage
@@ -39,7 +39,7 @@ def accept(admission: Admission) -> Execution:
 def confirm_rate(admission: Admission) -> None:
     """Before every other lock of the transaction. A call that is refused here does not count."""
     rate, admission.limits.rate_state = admission.rate, None
-    admission.limits.rate_state = ratelimits.confirm(
+    admission.limits.rate_state = rate_limits.confirm(
         rate, caller=admission.caller, tool=admission.resolved
     )
 
@@ -124,7 +124,7 @@ def hold(admission: Admission) -> None:
 
 
 def note(admission: Admission) -> None:
-    request_records.note(
+    request_records.write_record(
         admission.caller,
         admission.asked,
         admission.snapshot,

@@ -14,7 +14,7 @@ from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound
 from tools.execution import references, sessions
 from tools.execution.context import Admission
-from tools.licensing.coverage import license_warnings
+from tools.licensing.license_coverage import license_warnings
 from tools.policy import gates
 from tools.policy.gates import Stage
 from tools.policy.questions import Gate
@@ -52,7 +52,7 @@ def enter_session(admission: Admission) -> None:
 
 def authorize(admission: Admission) -> None:
     """Groups and state, as specification S1 has them; never more than was granted."""
-    request_records.count(admission.asked, admission.snapshot)
+    request_records.count_request(admission.asked, admission.snapshot)
     ask_gates(admission, Stage.REQUEST, Stage.ACCESS)
     admission.warnings += license_warnings(admission.snapshot)
 

@@ -30,7 +30,7 @@ from tools.errors import InvalidCall, Malformed, Refused
 from tools.execution import outcomes
 from tools.execution.context import Result
 from tools.execution.running import settle
-from tools.limits import pressure
+from tools.limits import load_shedder
 from tools.limits.answers import DRAFT
 from tools.models import Organization, Tool
 from tools.policy import gates, isolation_levels
@@ -86,7 +86,7 @@ def run_draft(
         caller, draft, _request_of(caller, draft), catalog, call=terms, facts=IN_TRANSACTION
     )
     try:
-        with pressure.hold_room(caller):
+        with load_shedder.hold_room(caller):
             _admit(question)
             return _performed(draft, parameters, catalog, by)
     except Refused as refusal:

@@ -24,7 +24,7 @@ from tools.execution.admission import ADMISSION
 from tools.execution.call import Call
 from tools.execution.context import Admission
 from tools.execution.rows import write_row
-from tools.limits import pressure
+from tools.limits import load_shedder
 from tools.models import Execution
 
 
@@ -42,7 +42,7 @@ def admit(caller: Caller, call: Call) -> Execution:
         _record_absence(admission, absence)
         raise
     except Shed as refusal:
-        pressure.HERE.turn_away(caller, admission.resolved.name, refusal)
+        load_shedder.LOAD_SHEDDER.count_rejection(caller, admission.resolved.name, refusal)
         raise
     except Refused as refusal:
         refusal.details |= describe_alternatives(admission.question, refusal.code)
@@ -50,7 +50,9 @@ def admit(caller: Caller, call: Call) -> Execution:
         _tell(admission)
         raise
     finally:
-        pressure.HERE.leave(admission.limits.arrival, written=admission.execution is not None)
+        load_shedder.LOAD_SHEDDER.leave(
+            admission.limits.arrival, written=admission.execution is not None
+        )
     if execution.over:
         _tell(admission, execution)
     return execution
@@ -59,7 +61,7 @@ def admit(caller: Caller, call: Call) -> Execution:
 def _tell(admission: Admission, execution: Execution | None = None) -> None:
     """The line of a call that was over as soon as it was asked for."""
     duration_ms = (time.perf_counter() - admission.began) * 1000
-    request_records.tell(
+    request_records.log_request(
         admission.caller,
         admission.asked,
         admission.snapshot,
@@ -117,7 +119,7 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         },
     )
     # After the evidence, as in `accept`: both may wait for who writes the first of their kind.
-    request_records.note(
+    request_records.write_record(
         admission.caller,
         admission.asked,
         admission.snapshot,

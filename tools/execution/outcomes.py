@@ -3,8 +3,7 @@
 import logging
 from typing import Any
 
-from sandbox.egress.rules.denials import Code
-from sandbox.egress.rules.policy import EgressAttempt
+from sandbox.egress.rules.egress_policy import Code, EgressAttempt
 from sandbox.errors import ErrorCode
 from sandbox.spec import ResourceUsage, RunOutcome, SandboxResult
 from tools import metrics

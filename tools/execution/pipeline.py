@@ -118,7 +118,7 @@ def _tell_end(performance: Performance) -> None:
     asked = EffectiveRequest.of(execution.requested_groups, execution.state)
     if result is not None and result.status == Status.SUCCESS:
         execution.state_after = performance.definition.raw["state"] or execution.state
-    request_records.tell(
+    request_records.log_request(
         performance.caller,
         asked,
         performance.snapshot,

@@ -16,16 +16,13 @@ from typing import Any
 
 from django.conf import settings
 
-from audit.alerts.senders import NotTold
-from sandbox.egress.dial import Dialer
-from sandbox.egress.doors.messages import EgressRequest, EgressResponse
-from sandbox.egress.reach import HELPER, RunEgress
-from sandbox.egress.resolve import Resolver
+from audit.alerts.alert_channels import DeliveryFailed
+from sandbox.egress.dial import Dialer, Resolver, client_context
+from sandbox.egress.egress_checks import HELPER, RunEgress
+from sandbox.egress.entry_points.messages import EgressRequest, EgressResponse
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import Denied, EgressLimits, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import Address, BrokenGrammar, Url
-from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
-from sandbox.egress.trust import client_context
 from sandbox.errors import SpecInvalid
 
 _SHUTDOWN_S = 5.0
@@ -97,15 +94,15 @@ async def send(
         dialer = _dialer(target.scheme, tuple(settings.EGRESS_ALLOW_PRIVATE))
         reach = RunEgress(_egress_policy(target, timeout_s), dialer, organization)
     except (BrokenGrammar, SpecInvalid) as flaw:
-        raise NotTold(f"The address cannot be called: {flaw}.") from None
+        raise DeliveryFailed(f"The address cannot be called: {flaw}.") from None
     try:
         async with reach.request(HELPER, _egress_request(url, headers, body, timeout_s)) as answer:
             return Receipt(answer.status, await _body_beginning(answer))
     except Denied as refusal:
-        raise NotTold(f"{refusal.code}: {refusal}.", begun=_anything_sent(reach)) from None
+        raise DeliveryFailed(f"{refusal.code}: {refusal}.", begun=_anything_sent(reach)) from None
     except OSError as problem:
         words = f"The receiver could not be reached ({type(problem).__name__})."
-        raise NotTold(words, begun=_anything_sent(reach)) from None
+        raise DeliveryFailed(words, begun=_anything_sent(reach)) from None
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from tools.accounts.grants.grants import permissions_of
 from tools.authorization.facts import CURRENT, question_of
-from tools.authorization.known_names import known_part
+from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.group_openings import Cause, Closing, in_the_way, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -180,7 +180,7 @@ def _change_state(case: RefusalCase) -> str:
 def _that_lead_to(state: str, case: RefusalCase) -> list[str]:
     """Tools the caller could call in this request, in some state, that end in `state`."""
     snapshot = case.reader.snapshot
-    state = known_part(EffectiveRequest(frozenset(), state), snapshot).state
+    state = drop_unknown_names(EffectiveRequest(frozenset(), state), snapshot).state
     leading = snapshot.remember(("leading to", state), lambda: _leading(state, snapshot))
     usable = (tool.name for tool in leading if _could_call(tool, case))
     return [name for name, _ in zip(usable, range(_MOST_NAMED), strict=False)]

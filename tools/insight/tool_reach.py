@@ -11,8 +11,8 @@ from tools.catalog.group_openings import openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
-from tools.licensing.coverage import question_about
-from tools.licensing.kinds import Kinds, kinds_among, kinds_in, passing
+from tools.licensing.license_coverage import question_about
+from tools.licensing.tool_kinds import Kinds, kinds_among, kinds_in, passing
 from tools.models import Agent
 from tools.policy import gates
 from tools.policy.gates import GateCheck, Scope

@@ -16,7 +16,7 @@ from tools.errors import Malformed, NotFound
 from tools.insight.changes import GrantChange, PreviewedChange
 from tools.insight.replay import Replay, World, combinations_of, hours_count, replay
 from tools.insight.tool_reach import CallerToolReach, is_licensed, known_callers, there_for_somebody
-from tools.licensing.kinds import Kinds, kinds_after, kinds_in, left_of, names_of, passing
+from tools.licensing.tool_kinds import Kinds, filter_kinds, kinds_after, kinds_in, names_of, passing
 from tools.models import Agent
 
 LAST_DAY = timedelta(days=1)
@@ -105,7 +105,7 @@ def _seen(
 ) -> Iterator[VisibilityDifference]:
     names, some = sorted(touched), frozenset(touched)
     reached, would_be = (
-        CallerToolReach(left_of(of, lambda tool: tool.name in some), world.snapshot)
+        CallerToolReach(filter_kinds(of, lambda tool: tool.name in some), world.snapshot)
         for of, world in zip(kinds, (before, after), strict=True)
     )
     for pk, caller in before.callers.items():

@@ -18,8 +18,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from tools import metrics
@@ -30,14 +29,14 @@ from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
 from tools.definitions.licenses import License, LicenseState, license_state, read_license
 from tools.errors import Conflict, NotFound
-from tools.licensing.coverage import includes
-from tools.licensing.kinds import Kinds, kinds_in, kinds_of, left_of, names_of, passing
+from tools.licensing.license_coverage import includes
 from tools.licensing.tier_terms import same_terms, terms_of
+from tools.licensing.tool_kinds import Kinds, filter_kinds, kinds_in, kinds_of, names_of, passing
 from tools.models import LicenseTier, Organization, Tool, ToolStatus
 
 _MOST_NAMED = 200  # in one record; each tool that changes its state has a record of its own
 _AT_ONCE = 100  # organizations whose tools are in memory together
-_NOBODY = seats.Moves[Any]()
+_NO_MOVES = seats.Moves[Any]()
 _IN_USE: tuple[str, str] = (ToolStatus.ACTIVE, "")
 BEAT = "licence clock"
 _COLUMNS = (
@@ -82,13 +81,13 @@ class TierImpact:
 
 
 @dataclass(frozen=True)
-class Tools:
+class CustomTools:
     """An organization's tools, with the verdicts of the license gates."""
 
     catalog: Snapshot
 
     @classmethod
-    def of(cls, catalog: Snapshot) -> "Tools":
+    def of(cls, catalog: Snapshot) -> "CustomTools":
         """Their definitions and signatures were read with the catalog; their statuses come from
         their rows."""
         rows = Tool.objects.present().filter(organization_id=catalog.organization_id)
@@ -107,7 +106,7 @@ class Tools:
     def moves(self, tier: LicenseTier) -> seats.Moves[CatalogTool]:
         return seats.moves_of(seats.custom_by_age(self.catalog), tier)
 
-    def refused(self, tier: LicenseTier, moved: seats.Moves[Any] = _NOBODY) -> frozenset[str]:
+    def refused(self, tier: LicenseTier, moved: seats.Moves[Any] = _NO_MOVES) -> frozenset[str]:
         """The tools that are in use, or enabled again, and that the tier refuses."""
         kinds = (*self._stay(moved), *kinds_of(self._back(moved), self.catalog))
         left = {tool.name: tool for kind in kinds for tool in kind}
@@ -127,7 +126,7 @@ class Tools:
         away = {tool.name for tool in moved.out}
         away.update(tool.name for tool in moved.back if seats.returns_to_use(tool))
         kinds = kinds_in(self.catalog)
-        return left_of(kinds, lambda tool: tool.name not in away) if away else kinds
+        return filter_kinds(kinds, lambda tool: tool.name not in away) if away else kinds
 
     def _back(self, moved: seats.Moves[Any]) -> list[CatalogTool]:
         """Those that are enabled again, with their new status."""
@@ -220,11 +219,11 @@ def _hold_some(
     changes = {}
     for held in some:
         pk, slug = held.place.pk, held.place.slug
-        moved, tier = moves.get(pk, _NOBODY), tiers[pk]
+        moved, tier = moves.get(pk, _NO_MOVES), tiers[pk]
         changes[slug] = (
             TierImpact(held.before.name, tier.name)
             if pk in same
-            else _difference(Tools(catalogs[pk]), held.before, tier, moved)
+            else _difference(CustomTools(catalogs[pk]), held.before, tier, moved)
         )
         seats.carry_out(moved, tier, held.revision, replace(by, organization=slug))
     return changes
@@ -235,7 +234,7 @@ def preview(
 ) -> TierImpact:
     """The effect of `set_tier` on the current row and catalog; a caller that has locked the row
     passes the catalog that it read. Nothing is saved."""
-    tools = Tools.of(catalog or registry.snapshot(organization.pk, organization.revision))
+    tools = CustomTools.of(catalog or registry.snapshot(organization.pk, organization.revision))
     return _moved_to(tier, tools, effective_tier(organization))
 
 
@@ -243,7 +242,7 @@ def preview_all(organizations: Sequence[Organization], tier: LicenseTier) -> lis
     """The same for many, with their current rows, in a few queries."""
     lowest, catalogs = lowest_tier(), license_catalogs(organizations)
     return [
-        _moved_to(tier, Tools(catalogs[row.pk]), standing_of(row, lowest).tier)
+        _moved_to(tier, CustomTools(catalogs[row.pk]), standing_of(row, lowest).tier)
         for row in organizations
     ]
 
@@ -256,21 +255,26 @@ def install_license(*, organization: Organization, file: bytes, by: Actor) -> Ti
     of another organization, time or installation.
     """
     license, document = read_license(file, settings.LICENSE_KEYS)
-    tier = _tier(license)
+    tier = _tier_of_license(license)
     held = locked(organization.pk)
     place = held.place
-    _check(license, place)
-    before = _written(place)
+    _check_license(license, place)
+    before = _license_fields(place)
     place.tier = tier
     place.license_id, place.license_document = license.id, document
     place.license_expires_at = license.expires_at
     place.license_grace_days = license.grace_days
     place.save(update_fields=_COLUMNS)
     change = hold(held, by)
-    said = {"issued_at": _text(license.issued_at), "expires_at": _text(license.expires_at)}
+    said = {
+        "issued_at": _iso(license.issued_at),
+        "expires_at": _iso(license.expires_at),
+    }
     details = {**said, "grace_days": license.grace_days, **change.named()}
-    _record(Event.LICENSE_INSTALL, license.id, by, details | difference(before, _written(place)))
-    transaction.on_commit(lambda: _show(place.slug, license.expires_at))
+    _record(
+        Event.LICENSE_INSTALL, license.id, by, details | difference(before, _license_fields(place))
+    )
+    transaction.on_commit(lambda: _set_metric(place.slug, license.expires_at))
     return change
 
 
@@ -284,14 +288,14 @@ def remove_license(*, organization: Organization, by: Actor) -> TierImpact:
     place, removed = held.place, held.place.license_id
     if not removed:
         raise NotFound(f"{place.slug} has no installed licence.", code="license_not_found")
-    before = _written(place)
+    before = _license_fields(place)
     place.tier = lowest_tier() or place.tier
     place.license_id, place.license_expires_at = "", None
     place.save(update_fields=["tier", "license_id", "license_expires_at"])
     change = hold(held, by)
-    said = change.named() | difference(before, _written(place))
+    said = change.named() | difference(before, _license_fields(place))
     _record(Event.LICENSE_REMOVE, removed, by, said)
-    transaction.on_commit(lambda: _show(place.slug, None))
+    transaction.on_commit(lambda: _set_metric(place.slug, None))
     return change
 
 
@@ -304,7 +308,7 @@ def apply_expiry() -> list[str]:
     for place in Organization.objects.filter(license_expires_at__isnull=False).select_related(
         "tier"
     ):
-        _show(place.slug, place.license_expires_at)
+        _set_metric(place.slug, place.license_expires_at)
         if _is_over(place) and _unsettled(place) and _expire(place.pk):
             changed.append(place.slug)
     return changed
@@ -320,7 +324,7 @@ def _expire(organization_id: UUID) -> bool:
     by = Actor(CallerKind.SYSTEM, BEAT, place.slug)
     change = hold(held, by, before=place.tier)
     tiers = difference({"tier": change.tier_before}, {"tier": change.tier})
-    details = {"expires_at": _text(place.license_expires_at), **change.named(), **tiers}
+    details = {"expires_at": _iso(place.license_expires_at), **change.named(), **tiers}
     _record(Event.LICENSE_EXPIRE, _expired_subject(place), by, details)
     return True
 
@@ -331,23 +335,23 @@ def _is_over(place: Organization) -> bool:
 
 def _unsettled(place: Organization) -> bool:
     """Its end has not been recorded yet, or tools do not fit the lowest tier."""
-    told = AuditRecord.objects.filter(
+    recorded = AuditRecord.objects.filter(
         organization=place.slug, code=Event.LICENSE_EXPIRE, subject=_expired_subject(place)
     )
     moved = seats.moves(Tool.objects.custom().filter(organization=place), effective_tier(place))
-    return bool(moved.out) or not told.exists()
+    return bool(moved.out) or not recorded.exists()
 
 
 def _expired_subject(place: Organization) -> str:
-    return f"{place.license_id or 'licence'} {_text(place.license_expires_at)}"
+    return f"{place.license_id or 'licence'} {_iso(place.license_expires_at)}"
 
 
-def _moved_to(tier: LicenseTier, tools: Tools, before: LicenseTier) -> TierImpact:
+def _moved_to(tier: LicenseTier, tools: CustomTools, before: LicenseTier) -> TierImpact:
     return _difference(tools, before, tier, tools.moves(tier))
 
 
 def _difference(
-    tools: Tools, before: LicenseTier, after: LicenseTier, moved: seats.Moves[Any]
+    tools: CustomTools, before: LicenseTier, after: LicenseTier, moved: seats.Moves[Any]
 ) -> TierImpact:
     refused = tools.refused(before), tools.refused(after, moved)
     lost = before.custom_sandbox_profiles and not after.custom_sandbox_profiles
@@ -368,7 +372,7 @@ def _names[AnyTool: seats.Seated](
     return tuple(tool.name for tool in tools if wanted(tool))
 
 
-def _check(license: License, place: Organization) -> None:
+def _check_license(license: License, place: Organization) -> None:
     now = timezone.now()
     if license.organization != place.slug:
         raise Conflict(
@@ -377,21 +381,21 @@ def _check(license: License, place: Organization) -> None:
         )
     if license.issued_at > now:
         raise Conflict(
-            f"The licence was issued on {_text(license.issued_at)}, which has not come yet. Is "
+            f"The licence was issued on {_iso(license.issued_at)}, which has not come yet. Is "
             "the clock of this machine right?",
             code="license_not_yet_issued",
         )
     if license_state(license.expires_at, license.grace_days, now) == LicenseState.EXPIRED:
         raise Conflict(
-            f"The licence ended on {_text(license.expires_at)}, and its {license.grace_days} days "
+            f"The licence ended on {_iso(license.expires_at)}, and its {license.grace_days} days "
             "of grace are over.",
             code="license_expired",
         )
     known = _issued_at(place.license_document)
     if known is not None and license.issued_at < known:
         raise Conflict(
-            f"The licence was issued on {_text(license.issued_at)}, before the one that was "
-            f"installed last ({_text(known)}).",
+            f"The licence was issued on {_iso(license.issued_at)}, before the one that was "
+            f"installed last ({_iso(known)}).",
             code="license_older",
         )
 
@@ -402,7 +406,7 @@ def _issued_at(document: dict[str, Any] | None) -> datetime | None:
     return datetime.fromisoformat(said) if said else None
 
 
-def _tier(license: License) -> LicenseTier:
+def _tier_of_license(license: License) -> LicenseTier:
     found = LicenseTier.objects.select_for_update(no_key=True).filter(name=license.tier).first()
     if found is None:
         known = ", ".join(LicenseTier.objects.values_list("name", flat=True))
@@ -413,7 +417,7 @@ def _tier(license: License) -> LicenseTier:
     return found
 
 
-def _written(place: Organization) -> dict[str, Any]:
+def _license_fields(place: Organization) -> dict[str, Any]:
     return {
         "tier": place.tier.name,
         "license": place.license_id,
@@ -426,10 +430,10 @@ def _record(event: Event, subject: str, by: Actor, details: dict[str, Any]) -> N
     record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
 
 
-def _text(moment: datetime | None) -> str:
+def _iso(moment: datetime | None) -> str:
     return moment.isoformat().replace("+00:00", "Z") if moment else "never"
 
 
-def _show(slug: str, expires_at: datetime | None) -> None:
+def _set_metric(slug: str, expires_at: datetime | None) -> None:
     left_s = (expires_at - timezone.now()).total_seconds() if expires_at else float("inf")
     metrics.license_expires.labels(slug).set(left_s)

@@ -61,7 +61,7 @@ def _beyond_delivery(tier: LicenseTier) -> list[str]:
     flaws = (
         (_exceeds(tier.builtin_tools, allowed), "built-in tools"),
         (_exceeds(tier.isolation_levels, _LEVELS), "isolation levels"),
-        (_over(tier.max_custom_tools, custom), f"more than {custom} custom tools"),
+        (_exceeds_limit(tier.max_custom_tools, custom), f"more than {custom} custom tools"),
         (tier.custom_sandbox_profiles, "sandbox profiles"),
     )  # fmt: skip
     return [words for flawed, words in flaws if flawed]
@@ -71,7 +71,7 @@ def _exceeds(names: Iterable[str] | None, allowed: Iterable[str]) -> bool:
     return names is None or not set(names) <= set(allowed)
 
 
-def _over(limit: int | None, most: int) -> bool:
+def _exceeds_limit(limit: int | None, most: int) -> bool:
     return limit is None or limit > most
 
 

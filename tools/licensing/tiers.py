@@ -10,8 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.errors import Conflict
 from tools.licensing import licenses

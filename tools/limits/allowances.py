@@ -1,9 +1,10 @@
-"""Quotas and budgets of an agent: configured by people, read with their current use."""
+"""Quotas and budgets of an agent: configured by people, read with their current use. Their periods
+are days and months in the organization's time zone."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -12,11 +13,9 @@ from zoneinfo import ZoneInfo
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.errors import Malformed, NotFound
-from tools.limits.periods import ends_at, starts_on
 from tools.models import Agent, Allowance, AllowanceUse, Organization, Tool
 from tools.models.agent import AllowanceKind, AllowancePeriod
 
@@ -59,11 +58,30 @@ def allowances_of_many(agents: Collection[Agent]) -> dict[UUID, list[AllowanceSt
     for row in rows:
         zone = zones[row.agent_id]
         use = by_row.get((row.pk, starts_on(row.period, zone, now)))
-        found[row.agent_id].append(_standing(row, use, zone, now))
+        found[row.agent_id].append(_status_of(row, use, zone, now))
     return found
 
 
-def _standing(
+def starts_on(period: str, zone: ZoneInfo, at: datetime) -> date:
+    """The first day of the period that `at` lies in."""
+    today = at.astimezone(zone).date()
+    return today if period == AllowancePeriod.DAY else today.replace(day=1)
+
+
+def ends_at(period: str, zone: ZoneInfo, at: datetime) -> datetime:
+    """Local midnight at which the next period begins, in UTC: a day has 23, 24 or 25 hours."""
+    first = starts_on(period, zone, at)
+    if period == AllowancePeriod.DAY:
+        return midnight(first + timedelta(days=1), zone)
+    return midnight((first + timedelta(days=31)).replace(day=1), zone)
+
+
+def midnight(day: date, zone: ZoneInfo) -> datetime:
+    """When a local day begins, in UTC; where clocks skip midnight, the moment they do."""
+    return datetime.combine(day, time.min, zone).astimezone(UTC)
+
+
+def _status_of(
     row: Allowance, use: AllowanceUse | None, zone: ZoneInfo, now: datetime
 ) -> AllowanceStatus:
     return AllowanceStatus(
@@ -85,9 +103,9 @@ def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> No
     What is used stays counted when an amount changes. Raises `Malformed`, `NotFound`.
     """
     Organization.objects.next_revision(agent.organization_id)
-    rows = {_key(row): row for row in _locked(agent)}
+    rows = {_key(row): row for row in _lock_allowances(agent)}
     held = {key: row.amount for key, row in rows.items()}
-    wanted = _wanted(held, changes)
+    wanted = _amounts_after(held, changes)
     _check_tools(agent, {key[0] for key in wanted.keys() - rows.keys()} - {""})
     _remove([row for key, row in rows.items() if key not in wanted])
     for key, amount in wanted.items():
@@ -97,22 +115,24 @@ def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> No
         by=by,
         outcome=Outcome.CHANGED,
         subject=agent.slug,
-        details=dict(difference(_every(held), _every(wanted))),
+        details=dict(difference(_describe_all(held), _describe_all(wanted))),
     )
 
 
-def _every(amounts: Mapping[Key, Decimal]) -> dict[str, Any]:
-    return {"allowances": [_told(key, amount) for key, amount in sorted(amounts.items())]}
+def _describe_all(amounts: Mapping[Key, Decimal]) -> dict[str, Any]:
+    return {
+        "allowances": [_describe_amount(key, amount) for key, amount in sorted(amounts.items())]
+    }
 
 
-def _locked(agent: Agent) -> list[Allowance]:
+def _lock_allowances(agent: Agent) -> list[Allowance]:
     """Locks these rows, as the acceptance of calls does; new calls wait until the end."""
     return list(Allowance.objects.filter(agent=agent).order_by("pk").select_for_update())
 
 
-def _wanted(held: dict[Key, Decimal], changes: Mapping[str, Any]) -> dict[Key, Decimal]:
+def _amounts_after(held: dict[Key, Decimal], changes: Mapping[str, Any]) -> dict[Key, Decimal]:
     wanted = dict(held)
-    listed = _read(changes.get("quotas") or [])
+    listed = _parse_quotas(changes.get("quotas") or [])
     names_budget = any(map(_is_budget, listed))
     if names_budget and "budget" in changes:
         raise Malformed(
@@ -129,14 +149,16 @@ def _wanted(held: dict[Key, Decimal], changes: Mapping[str, Any]) -> dict[Key, D
     return wanted
 
 
-def _read(quotas: Iterable[Mapping[str, Any]]) -> dict[Key, Decimal]:
+def _parse_quotas(quotas: Iterable[Mapping[str, Any]]) -> dict[Key, Decimal]:
     found: dict[Key, Decimal] = {}
     for quota in quotas:
         key = (quota["tool"] or "", str(quota["kind"]), str(quota["period"]))
         if key in found:
-            raise Malformed(f"Two of the quotas are for {_said(key)}.", code="allowance_twice")
+            raise Malformed(
+                f"Two of the quotas are for {_key_in_words(key)}.", code="allowance_twice"
+            )
         if quota["kind"] == AllowanceKind.CALLS and quota["amount"] % 1:
-            raise Malformed(f"Calls are whole: the quota for {_said(key)} is not.")
+            raise Malformed(f"Calls are whole: the quota for {_key_in_words(key)} is not.")
         found[key] = quota["amount"]
     return found
 
@@ -183,9 +205,9 @@ def _is_budget(key: Key) -> bool:
     return key[:2] == ("", AllowanceKind.COST)
 
 
-def _said(key: Key) -> str:
+def _key_in_words(key: Key) -> str:
     return f"{key[1]} a {key[2]} of {key[0] or 'all tools'}"
 
 
-def _told(key: Key, amount: Decimal) -> dict[str, str | None]:
+def _describe_amount(key: Key, amount: Decimal) -> dict[str, str | None]:
     return {"tool": key[0] or None, "kind": key[1], "period": key[2], "amount": f"{amount:f}"}

@@ -7,12 +7,17 @@ gate refuses.
 
 from uuid import UUID
 
-from tools.definitions.results import Rate
+from tools.definitions.callers import Caller
+from tools.definitions.results import OPEN, Rate
 from tools.errors import QuotaExceeded, RateLimited, Shed
-from tools.limits import budgets, fan_out, pressure, ratelimits
-from tools.limits.pressure import Arrival
+from tools.limits import budgets, load_shedder, rate_limits
+from tools.limits.load_shedder import Arrival
+from tools.models import Execution
 from tools.policy.questions import Gate, Question, Verdict, passed, refused
 
+# Open composite calls of a caller. They are limited per depth, so that none waits for a call that
+# waits for it: the deepest ones make no composite calls and finish, then those above them.
+MOST_OPEN = 500
 MOST_DRAFTS_PER_MINUTE = 10
 
 
@@ -26,9 +31,9 @@ class CountedLimits:
         self.rate_state: Rate | None = None
 
     def load(self, question: Question) -> Verdict:
-        """No query. An answer that is known takes nobody's place."""
+        """No query. An answer that is known takes no place."""
         try:
-            self.arrival = pressure.HERE.enter(question.caller)
+            self.arrival = load_shedder.LOAD_SHEDDER.enter(question.caller)
         except Shed as refusal:
             if question.tool.definition.cache_ttl_s is None:
                 return refused(Gate.LOAD, refusal)
@@ -38,11 +43,11 @@ class CountedLimits:
     def fan_out(self, question: Question) -> Verdict:
         """Calls that make calls are counted apart: they take no worker while they wait for
         theirs."""
-        return _check_fan_out(question)
+        return _fan_out_verdict(question)
 
     def rate(self, question: Question) -> Verdict:
         try:
-            self.rate_state = ratelimits.count(question.caller, question.tool, question.snapshot)
+            self.rate_state = rate_limits.count(question.caller, question.tool, question.snapshot)
         except RateLimited as refusal:
             return refused(Gate.RATE, refusal)
         return passed(Gate.RATE)
@@ -67,13 +72,13 @@ class PeekedLimits:
     """For an explanation: nothing is counted, reserved or waited for."""
 
     def load(self, question: Question) -> Verdict:
-        return pressure.peek(question)
+        return load_shedder.peek(question)
 
     def fan_out(self, question: Question) -> Verdict:
-        return _check_fan_out(question)
+        return _fan_out_verdict(question)
 
     def rate(self, question: Question) -> Verdict:
-        return ratelimits.peek(question.caller, question.tool)
+        return rate_limits.peek(question.caller, question.tool)
 
     def budget(self, question: Question) -> Verdict:
         return budgets.peek(question)
@@ -88,17 +93,36 @@ class DraftLimits(PeekedLimits):
 
     def rate(self, question: Question) -> Verdict:
         try:
-            ratelimits.count_drafts(question.caller, MOST_DRAFTS_PER_MINUTE)
-            ratelimits.count(question.caller, question.tool, question.snapshot)
+            rate_limits.count_drafts(question.caller, MOST_DRAFTS_PER_MINUTE)
+            rate_limits.count(question.caller, question.tool, question.snapshot)
         except RateLimited as refusal:
             return refused(Gate.RATE, refusal)
         return passed(Gate.RATE)
 
 
-def _check_fan_out(question: Question) -> Verdict:
+def check_fan_out(caller: Caller, depth: int) -> None:
+    """Raises `Shed` until one of the open composite calls has ended. Counted without a lock: some
+    concurrent calls may exceed the limit."""
+    found = Execution.objects.filter(
+        status__in=sorted(OPEN), composite=True, user_id=caller.user_id, depth=depth
+    )
+    if found.order_by()[:MOST_OPEN].count() < MOST_OPEN:
+        return
+    raise Shed(
+        f"{MOST_OPEN} batches, chains and programs of {caller.name} are not over yet, and no more"
+        " may be. Wait for one of them, or cancel it.",
+        code="too_many_composites",
+        gate=Gate.FAN_OUT.value,
+        limit=MOST_OPEN,
+        used=MOST_OPEN,
+        resets_in_s=1,
+    )
+
+
+def _fan_out_verdict(question: Question) -> Verdict:
     if question.tool.definition.composite:
         try:
-            fan_out.check(question.caller, question.terms.depth)
+            check_fan_out(question.caller, question.terms.depth)
         except Shed as refusal:
             return refused(Gate.FAN_OUT, refusal)
     return passed(Gate.FAN_OUT)

@@ -24,14 +24,14 @@ from tools.catalog import model_prices
 from tools.catalog.registry import CatalogAllowance, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
-from tools.limits.periods import ends_at, starts_on
+from tools.limits.allowances import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
 from tools.models.agent import AllowanceKind
 from tools.policy.questions import EffectiveRequest, Gate, Question, Verdict, passed, refused
 
 THRESHOLDS = (80, 100)  # percent
 MOST_SUGGESTED = 3
-ONE = Decimal(1)
+ONE_CALL = Decimal(1)
 # Amounts come from the rows as they are now, not from the catalog. A free call always fits.
 _RESERVE = """
     WITH wanted AS (
@@ -56,7 +56,7 @@ _RESERVE = """
     )
     SELECT id FROM bounds WHERE id NOT IN (SELECT allowance_id FROM taken)
 """
-_GIVE_BACK = """
+_SETTLE = """
     WITH found AS MATERIALIZED (
         SELECT r.id, r.use_id, r.amount, u.alerted_percent AS before,
             a.id AS allowance_id, a.amount AS bound,
@@ -111,7 +111,7 @@ def reserve(
 
     Call it in the transaction that writes the execution's row; a refusal must undo all of it.
     """
-    allowances = _that_apply(caller, tool, snapshot)
+    allowances = _applicable_allowances(caller, tool, snapshot)
     if not allowances:
         return
     now = timezone.now()
@@ -125,7 +125,7 @@ def reserve(
         cursor.execute(_RESERVE, values)
         short = {row[0] for row in cursor.fetchall()}
     if short:
-        shortage = _longest((one for one in allowances if one.id in short), snapshot, now)
+        shortage = _find_shortage((one for one in allowances if one.id in short), snapshot, now)
         raise _refusal(shortage, caller, tool, asked, snapshot)
 
 
@@ -135,12 +135,12 @@ def peek(question: Question) -> Verdict:
     now = timezone.now()
     short = [
         one
-        for one in _that_apply(caller, tool, snapshot)
+        for one in _applicable_allowances(caller, tool, snapshot)
         if not _has_room(one, _amount(one, model_prices.most(tool.definition)), snapshot, now)
     ]
     if not short:
         return passed(Gate.BUDGET)
-    shortage = _longest(short, snapshot, now)
+    shortage = _find_shortage(short, snapshot, now)
     return refused(Gate.BUDGET, _refusal(shortage, caller, tool, question.asked, snapshot))
 
 
@@ -150,18 +150,18 @@ def settle(execution_id: UUID, *, spent: Decimal) -> None:
     One indexed statement, also for a call without a reservation: reservations were made when it was
     accepted, regardless of the current catalog.
     """
-    for use_id, before, now in _give_back(execution_id, calls=1, cost=spent):
+    for use_id, before, now in _settle(execution_id, calls=1, cost=spent):
         for percent in THRESHOLDS:
             if before < percent <= now:
-                _alert(use_id, percent)
+                _record_alert(use_id, percent)
 
 
 def release(execution_id: UUID) -> None:
     """The call never ran: release what it reserved. Safe to repeat."""
-    _give_back(execution_id, calls=0, cost=Decimal(0))
+    _settle(execution_id, calls=0, cost=Decimal(0))
 
 
-def _that_apply(
+def _applicable_allowances(
     caller: Caller, tool: CatalogTool, snapshot: Snapshot
 ) -> tuple[CatalogAllowance, ...]:
     if caller.agent_id is None:
@@ -170,16 +170,16 @@ def _that_apply(
     return tuple(one for one in every if one.tool_name in ("", tool.name))
 
 
-def _give_back(execution_id: UUID, *, calls: int, cost: Decimal) -> list[tuple[int, int, int]]:
+def _settle(execution_id: UUID, *, calls: int, cost: Decimal) -> list[tuple[int, int, int]]:
     """Periods that were charged: id, percent alerted before and now."""
     values: dict[str, Any] = {"execution": execution_id, "calls": calls, "cost": cost}
     with connection.cursor() as cursor:
-        cursor.execute(_GIVE_BACK, values)
+        cursor.execute(_SETTLE, values)
         return cursor.fetchall()
 
 
 def _amount(allowance: CatalogAllowance, cost: Decimal) -> Decimal:
-    return ONE if allowance.kind == AllowanceKind.CALLS else cost
+    return ONE_CALL if allowance.kind == AllowanceKind.CALLS else cost
 
 
 def _has_room(
@@ -192,7 +192,9 @@ def _has_room(
     return not amount or taken + amount <= allowance.amount
 
 
-def _longest(short: Iterable[CatalogAllowance], snapshot: Snapshot, now: datetime) -> _Shortage:
+def _find_shortage(
+    short: Iterable[CatalogAllowance], snapshot: Snapshot, now: datetime
+) -> _Shortage:
     """The exhausted allowance with the latest reset."""
     zone = snapshot.time_zone
     one = max(short, key=lambda allowance: ends_at(allowance.period, zone, now))
@@ -212,27 +214,29 @@ def _refusal(
 ) -> QuotaExceeded:
     allowance, wait_s = shortage.allowance, shortage.resets_in_s
     budget = allowance.kind == AllowanceKind.COST
-    cheaper = _cheaper(shortage, caller, tool, asked, snapshot) if budget else []
+    cheaper = _cheaper_tools(shortage, caller, tool, asked, snapshot) if budget else []
     what = "budget" if budget else "quota"
     of = f" for the tool {allowance.tool_name}" if allowance.tool_name else ""
-    hint = f" Cheaper tools in its groups: {', '.join(cheaper)}." if cheaper else ""
+    taken = _format_amount(allowance.kind, shortage.taken)
+    limit = _format_amount(allowance.kind, allowance.amount)
+    suggestion = f" Cheaper tools in its groups: {', '.join(cheaper)}." if cheaper else ""
     return QuotaExceeded(
         f"The {what} of {caller.name}{of} has no room for this call: "
-        f"{_number(allowance.kind, shortage.taken)} of {_number(allowance.kind, allowance.amount)} "
+        f"{taken} of {limit} "
         f"a {allowance.period} are used or held. "
-        f"It begins anew in {wait_s} s; an administrator can raise it.{hint}",
+        f"It begins anew in {wait_s} s; an administrator can raise it.{suggestion}",
         code=f"{what}_exceeded",
         gate=Gate.BUDGET.value,
         tool=allowance.tool_name or None,
         period=allowance.period,
-        limit=_number(allowance.kind, allowance.amount),
-        used=_number(allowance.kind, shortage.taken),
+        limit=limit,
+        used=taken,
         resets_in_s=wait_s,
         **({"cheaper": cheaper} if budget else {}),
     )
 
 
-def _cheaper(
+def _cheaper_tools(
     shortage: _Shortage,
     caller: Caller,
     tool: CatalogTool,
@@ -258,12 +262,12 @@ def _fits(tool: CatalogTool, shortage: _Shortage) -> bool:
     return bool(shortage.allowance.tool_name) or tool.definition.cost <= shortage.left
 
 
-def _number(kind: str, amount: Decimal) -> int | str:
+def _format_amount(kind: str, amount: Decimal) -> int | str:
     """Calls are counted; money is a decimal string."""
     return int(amount) if kind == AllowanceKind.CALLS else f"{amount.normalize():f}"
 
 
-def _alert(use_id: int, percent: int) -> None:
+def _record_alert(use_id: int, percent: int) -> None:
     """Once per period and threshold: called by the transaction that raised `alerted_percent`."""
     use = AllowanceUse.objects.get(pk=use_id)
     allowance = Allowance.objects.select_related("agent", "organization").get(pk=use.allowance_id)
@@ -284,6 +288,6 @@ def _alert_details(allowance: Allowance, use: AllowanceUse) -> dict[str, Any]:
         "tool": allowance.tool_name or None,
         "period": allowance.period,
         "starts_on": use.starts_on.isoformat(),
-        "limit": _number(allowance.kind, allowance.amount),
-        "used": _number(allowance.kind, use.used),
+        "limit": _format_amount(allowance.kind, allowance.amount),
+        "used": _format_amount(allowance.kind, use.used),
     }

@@ -17,12 +17,12 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 from django.utils.crypto import salted_hmac
 
-from audit.log import anchors, merkle, publishing, signing
-from audit.log.sealing import frontier_of
+from audit.log import anchors, checkpoint_publication, key_files, merkle
+from audit.log.seal_batches import split_frontier
 from audit.models import AuditLog, AuditSegment, Checkpoint
 from audit.records import retention
-from audit.verification import losses
-from audit.verification.losses import Loss
+from audit.verification import verification_report
+from audit.verification.verification_report import RecordLoss
 from config import database
 from config.env import env_text
 from config.local import datadir, deployment, embedded, oxigraph, postgres, process_specs
@@ -79,7 +79,9 @@ def back_up(target: Path) -> Manifest:
     data: Path = settings.DATA_DIR
     backup_files.check_target(target, data)
     with _stores_of(data):
-        published = anchors.ends()  # before the snapshot, which then has all of these checkpoints
+        published = (
+            anchors.newest_notes()
+        )  # before the snapshot, which then has all of these checkpoints
         with _snapshot():
             moment = _moment()
             assert isinstance(connection.connection, psycopg.Connection)
@@ -89,7 +91,7 @@ def back_up(target: Path) -> Manifest:
                     backup_files.compress(oxigraph.dump_graphs(data), target / GRAPHS)
                 remarks = _copy_workspaces(target)
                 _copy_keys(data, target, moment)
-                anchors.copy(target / "anchors", _until(published, moment))
+                anchors.copy_anchors(target / "anchors", _until(published, moment))
                 remarks += _copy_archive(target, moment)
             said = {
                 "moment": moment.at.isoformat(),
@@ -108,7 +110,7 @@ def back_up(target: Path) -> Manifest:
 class Restored:
     manifest: Manifest
     logs: list[str]  # logs that contain all published checkpoints
-    losses: list[Loss]
+    losses: list[RecordLoss]
     remarks: list[str]
 
 
@@ -127,7 +129,7 @@ def restore(source: Path) -> Restored:
             with _database_of(data):
                 _check_database(manifest)
         (data / datadir.UNFINISHED_RESTORE).touch(0o600)
-        anchors.put_back(source / "anchors")
+        anchors.restore_anchors(source / "anchors")
         _put_files(source, manifest, data)
         remarks = [
             f"{name} was taken out of the backup: what it opened is erased." for name in erased
@@ -137,7 +139,7 @@ def restore(source: Path) -> Restored:
             server = _check_database(manifest)
             postgres.load_dump(server, source / DATABASE)
             deployment.migrate()
-            publishing.watch()
+            checkpoint_publication.compare_logs()
             restored = _compared(manifest, remarks)
         (data / datadir.UNFINISHED_RESTORE).unlink()
     return restored
@@ -161,7 +163,7 @@ def _moment() -> Moment:
         snapshot=exported,
         migrations=sorted(".".join(name) for name in applied),
         logs=[_head(log) for log in logs],
-        checkpoints={signing.plain(name): note for name, note in notes},
+        checkpoints={key_files.safe_name(name): note for name, note in notes},
         archived=dict(AuditSegment.objects.order_by("file").values_list("file", "sha256")),
         versions=versions,
     )
@@ -179,7 +181,7 @@ def _snapshot() -> Iterator[None]:
 
 def _head(log: AuditLog) -> LogHead:
     try:
-        root = merkle.root_of(frontier_of(bytes(log.frontier), log.size)).hex()
+        root = merkle.frontier_root(split_frontier(bytes(log.frontier), log.size)).hex()
     except ValueError:
         root = ""  # a damaged log is backed up unchanged; audit_verify reports the damage
     return LogHead(log.name, log.size, root)
@@ -226,7 +228,7 @@ def _copy_archive(target: Path, moment: Moment) -> list[str]:
     """Copy the files that the snapshot names; a newer file is written again."""
     remarks = []
     for name in moment.archived:
-        path = retention.directory() / name
+        path = retention.archive_directory() / name
         if not path.is_file():
             remarks.append(f"audit-archive/{name} is not here, so it is not in the backup")
             continue
@@ -346,7 +348,7 @@ def _put_graphs(source: Path, data: Path) -> list[str]:
 
 
 def _compared(manifest: Manifest, remarks: list[str]) -> Restored:
-    lacking = losses.losses()
+    lacking = verification_report.find_losses()
     missing = {loss.log for loss in lacking}
     halted = AuditLog.objects.filter(halted_at__isnull=False).exclude(name__in=missing)
     remarks += [f"{log.name}: {log.halted_reason}" for log in halted.order_by("name")]

@@ -7,26 +7,65 @@ command line alone shows to be wrong. With `--json`, results and errors are JSON
 import json
 import logging
 import os
+import re
 import sys
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from psycopg_pool import PoolTimeout
 from uuid_utils.compat import uuid7
 
-from audit import source
-from audit.actions import Actor
+from audit import actions
+from audit.actions import Actor, record
+from audit.events import Event, Outcome
 from audit.management import operators
 from config.logs import request_id
 from tools.errors import ToolcribError, Unavailable
-from tools.management.text import show
+from tools.models import User
 
+GAP = "  "
+NOTHING = "-"
+# Control characters of terminals, and characters that reverse the direction of text.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 DONE, FAILED = 0, 1
 INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 CONNECT_TIMEOUT_S = 5
+
+
+class TextStream(Protocol):
+    def write(self, text: str) -> object: ...
+    def isatty(self) -> bool: ...
+
+
+def write_text(stream: TextStream, text: str) -> None:
+    """Replaces control characters in texts of tools and servers for a terminal, not for a file."""
+    stream.write(_COMMANDS.sub("\ufffd", text) if stream.isatty() else text)
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell; the last one has no limit."""
+    lines = [tuple(header), *(tuple(cell or NOTHING for cell in row) for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
+    return "\n".join(
+        GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def format_fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """One `Name:  value` per line, with aligned values."""
+    named = [(f"{name}:", value or NOTHING) for name, value in pairs]
+    width = max(len(name) for name, _ in named)
+    return "\n".join(f"{name.ljust(width)}{GAP}{value}" for name, value in named)
+
+
+def join_names(given: Iterable[str]) -> str:
+    return ", ".join(given)
 
 
 class ToolcribCommand(BaseCommand):
@@ -41,7 +80,7 @@ class ToolcribCommand(BaseCommand):
     def handle(self, *args: str, **options: Any) -> None:
         logging.disable(logging.WARNING)  # the operator reads sentences; the services write logs
         mark = request_id.set(f"command-{uuid7()}")
-        source.came_by("command")
+        actions.set_source("command")
         try:
             check_database()
             code = self.perform(options)
@@ -55,7 +94,7 @@ class ToolcribCommand(BaseCommand):
             code = INTERRUPTED
         finally:
             request_id.reset(mark)
-            source.forget()
+            actions.clear_source()
             logging.disable(logging.NOTSET)
         if code != DONE:
             sys.exit(code)
@@ -71,7 +110,7 @@ class ToolcribCommand(BaseCommand):
     def answer(self, options: dict[str, Any], document: Any, text: str) -> None:
         """Print a result: the document with `--json`, else the text."""
         try:
-            show(self.stdout, json_text(document) if options["json"] else text)
+            write_text(self.stdout, format_json(document) if options["json"] else text)
             self.stdout.flush()
         except BrokenPipeError:  # `| head` has read enough; Python must not flush into it again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,12 +121,12 @@ class ToolcribCommand(BaseCommand):
         # As in the response of the API, the state of the call is beside the details.
         shape |= {key: details.pop(key) for key in ("status", "execution_id") if key in details}
         # The text has only the invalid fields, which an operator can correct; JSON has all details.
-        lines = [error.message, *_flaws(error)]
-        show(self.stderr, json.dumps(shape, default=str) if as_json else "\n".join(lines))
+        lines = [error.message, *_format_flaws(error)]
+        write_text(self.stderr, json.dumps(shape, default=str) if as_json else "\n".join(lines))
         return FAILED
 
 
-def json_text(document: Any) -> str:
+def format_json(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False, indent=2, default=str)
 
 
@@ -116,13 +155,32 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _flaws(error: ToolcribError) -> list[str]:
+def _format_flaws(error: ToolcribError) -> list[str]:
     flaws = error.details.get("errors") or []
-    return [f"  {flaw_text(flaw)}" for flaw in flaws]
+    return [f"  {format_flaw(flaw)}" for flaw in flaws]
 
 
-def flaw_text(flaw: dict[str, Any]) -> str:
+def format_flaw(flaw: dict[str, Any]) -> str:
     """The error of a field, with its line where that is known."""
     place = flaw.get("field") or flaw.get("place")
     line = f"line {flaw['line']}: " if flaw.get("line") else ""
     return f"{line}{place}: {flaw['message']}" if place else f"{line}{flaw['message']}"
+
+
+@contextmanager
+def open_ended_transaction() -> Iterator[None]:
+    """One transaction without an idle timeout, since the operator types a password during it."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield
+
+
+def record_person_change(person: User, details: dict[str, Any]) -> None:
+    record(
+        Event.ROW_CHANGE,
+        by=operator(person.organization.slug),
+        outcome=Outcome.CHANGED,
+        subject=f"user:{person.username}",
+        details=details,
+    )

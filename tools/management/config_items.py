@@ -17,7 +17,7 @@ KINDS = (ImportItemKind.TOOL, ImportItemKind.SERVICE, ImportItemKind.SERVER)
 Found = Tool | ToolService | McpServer
 
 
-def key(text: str) -> tuple[ImportItemKind, str]:
+def parse_key(text: str) -> tuple[ImportItemKind, str]:
     kind, _, name = text.partition("/")
     if kind not in set(KINDS) or not name:
         known = ", ".join(f"{one}/<id>" for one in KINDS)
@@ -25,7 +25,7 @@ def key(text: str) -> tuple[ImportItemKind, str]:
     return ImportItemKind(kind), name
 
 
-def find(organization: Organization, kind: ImportItemKind, name: str) -> Found:
+def find_item(organization: Organization, kind: ImportItemKind, name: str) -> Found:
     """Raises `NotFound`."""
     if kind == ImportItemKind.TOOL:
         return _tool(organization, name)
@@ -50,7 +50,7 @@ def _tool(organization: Organization, key: str) -> Tool:
     return found
 
 
-def value_of(row: Found) -> dict[str, Any]:
+def item_value(row: Found) -> dict[str, Any]:
     """The item as `put_config_item` reads it. Raises `Conflict` for an invalid signature."""
     if isinstance(row, ToolService):
         return service_descriptor(row)
@@ -64,8 +64,8 @@ def value_of(row: Found) -> dict[str, Any]:
     return trustgraph_item(catalog_export.written(row))
 
 
-def keys_of(organization: Organization) -> list[str]:
-    def named(model: type[ToolService] | type[McpServer]) -> list[str]:
+def list_keys(organization: Organization) -> list[str]:
+    def list_names(model: type[ToolService] | type[McpServer]) -> list[str]:
         rows = model.objects.filter(organization=organization).order_by("name")
         return list(rows.values_list("name", flat=True))
 
@@ -73,6 +73,6 @@ def keys_of(organization: Organization) -> list[str]:
     keys = sorted(key or name for key, name in tools.values_list("config_key", "name"))
     return [
         *(f"{ImportItemKind.TOOL}/{key}" for key in keys),
-        *(f"{ImportItemKind.SERVICE}/{name}" for name in named(ToolService)),
-        *(f"{ImportItemKind.SERVER}/{name}" for name in named(McpServer)),
+        *(f"{ImportItemKind.SERVICE}/{name}" for name in list_names(ToolService)),
+        *(f"{ImportItemKind.SERVER}/{name}" for name in list_names(McpServer)),
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
-from sandbox import strictjson
+from sandbox import untrusted_json
 from sandbox.egress.dial import Dialer
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.mcpclient.errors import Lost, NeverBegan, NotAllowed, Unusable
@@ -83,8 +83,8 @@ def is_loopback(url: Url) -> bool:
 def json_object(answer: Fetched) -> dict[str, Any]:
     """Raises Unusable."""
     try:
-        found = strictjson.parse(answer.body)
-    except strictjson.Hostile as flaw:
+        found = untrusted_json.parse(answer.body)
+    except untrusted_json.HostileJson as flaw:
         raise Unusable(f"The authorization server's answer cannot be read: {flaw}.") from None
     if not isinstance(found, dict):
         raise Unusable("The authorization server's answer is no JSON object.")

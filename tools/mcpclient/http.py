@@ -12,8 +12,8 @@ from urllib.parse import urljoin
 import h11
 
 from sandbox.egress.dial import Dialer, UpstreamConnection
-from sandbox.egress.doors.streams import ByteStream
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.entry_points.streams import ByteStream
+from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.mcpclient.challenge import read_challenge
 from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable, quoted

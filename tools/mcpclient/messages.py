@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox import strictjson
+from sandbox import untrusted_json
 from tools.definitions.mcp.call_results import well_formed_error
 from tools.mcpclient.errors import Answered, Unusable, quoted
 
@@ -69,8 +69,8 @@ def encoded(message: Message) -> bytes:
 def parsed(raw: bytes) -> Message:
     """As it was sent, not repaired. Raises Unusable."""
     try:
-        message = strictjson.parse_repairable(raw)
-    except strictjson.Hostile as flaw:
+        message = untrusted_json.parse_repairable(raw)
+    except untrusted_json.HostileJson as flaw:
         raise Unusable(f"The MCP server sent a message that cannot be read: {flaw}.") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         raise Unusable("The MCP server sent something that is no JSON-RPC message.")

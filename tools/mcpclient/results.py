@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox import strictjson
+from sandbox import untrusted_json
 from tools.definitions.mcp.call_results import (
     CallResult,
     NotAToolResult,
@@ -42,7 +42,7 @@ class ToolAnswer:
         """The JSON that the text is. Raises ValueError."""
         if not isinstance(self.output, str):
             raise ValueError("it is no text")
-        return clean_value(strictjson.parse_repairable(self.output.encode()), [])
+        return clean_value(untrusted_json.parse_repairable(self.output.encode()), [])
 
 
 def read_answer(result: Message) -> ToolAnswer:
@@ -110,8 +110,10 @@ def _beyond(read: CallResult) -> tuple[Any, ...]:
     parts = (*read.content, *read.unknown)
     if len(parts) == 1 and read.content and read.content[0]["type"] == "text":
         try:
-            same = strictjson.parse_repairable(read.content[0]["text"].encode()) == read.structured
-        except strictjson.Hostile:
+            same = (
+                untrusted_json.parse_repairable(read.content[0]["text"].encode()) == read.structured
+            )
+        except untrusted_json.HostileJson:
             same = False
         return () if same else parts
     return parts

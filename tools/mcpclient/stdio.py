@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from sandbox.errors import RunRefused
-from sandbox.serving import ServerProcess
+from sandbox.server_client import ServerProcess
 from tools.mcpclient.channel import Hear
 from tools.mcpclient.duplex import DISCOVER, Duplex, never_usable
 from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure, quoted

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.egress.rules.grammar import BrokenGrammar, Url, parse_host
 from tools.catalog.list_fields import ListedFields

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.alerts.senders import NotTold, signature
+from audit.alerts.alert_channels import DeliveryFailed, signature
 from audit.events import Event, Outcome
 from tools.definitions.texts import templates
 from tools.definitions.texts.names import flaw_in_address, uncovered_recipients
@@ -94,11 +94,11 @@ def deliver_message(message: Message, data: dict[str, Any], timeout_s: float) ->
     if message.state == MessageState.SENT:
         return
     if channel is None:
-        raise _store_failure(message, NotTold("The channel is not there any more."))
+        raise _store_failure(message, DeliveryFailed("The channel is not there any more."))
     try:
         secrets = channel_secrets(channel)
     except Conflict as problem:
-        raise _store_failure(message, NotTold(problem.message)) from None
+        raise _store_failure(message, DeliveryFailed(problem.message)) from None
     mask = webhooks.secrets_mask(secrets)  # the receiver may echo the request
     _store_status(message, MessageState.UNKNOWN)  # the state if the worker dies now
     try:
@@ -108,8 +108,8 @@ def deliver_message(message: Message, data: dict[str, Any], timeout_s: float) ->
         raise _store_failure(
             message, smtp.RecipientsRefused(refused, lasting=problem.lasting)
         ) from None
-    except NotTold as problem:
-        said = NotTold(mask.text(str(problem)), begun=problem.begun)
+    except DeliveryFailed as problem:
+        said = DeliveryFailed(mask.text(str(problem)), begun=problem.begun)
         raise _store_failure(message, said) from None
     _store_status(message, MessageState.SENT, answer=mask.text(answer))
 
@@ -256,7 +256,7 @@ def _render_message(channel: MessageChannel, draft: MessageDraft) -> tuple[str, 
     return " ".join(line.split())[:MOST_SUBJECT], body
 
 
-def _store_failure(message: Message, problem: NotTold) -> NotTold:
+def _store_failure(message: Message, problem: DeliveryFailed) -> DeliveryFailed:
     if isinstance(problem, smtp.RecipientsRefused):
         state = MessageState.BOUNCED if problem.lasting else MessageState.FAILED
         _store_status(message, state, answer=str(problem), refused=problem.refused)

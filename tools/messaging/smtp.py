@@ -18,17 +18,17 @@ from typing import Any, BinaryIO
 
 from django.conf import settings
 
-from audit.alerts.senders import NotTold
-from sandbox.egress.rules.denials import Denied
+from audit.alerts.alert_channels import DeliveryFailed
+from sandbox.egress.dial import client_context
+from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.rules.grammar import parse_host
-from sandbox.egress.trust import client_context
 from tools.catalog.mcp import mcp_transports
 
 _MOST_REPLIES = 256 * 1024  # bytes of one conversation
 _CONNECT_S = 15.0
 
 
-class RecipientsRefused(NotTold):
+class RecipientsRefused(DeliveryFailed):
     """The server refuses some recipients; the message was sent to none."""
 
     def __init__(self, refused: dict[str, str], *, lasting: bool) -> None:
@@ -83,9 +83,9 @@ def _connect(options: dict[str, Any], organization: str) -> socket.socket:
 
         return mcp_transports.wait_for(bounded(), _CONNECT_S + 1)
     except Denied as refusal:
-        raise NotTold(f"{refusal.code}: {refusal}.") from None
+        raise DeliveryFailed(f"{refusal.code}: {refusal}.") from None
     except TimeoutError:
-        raise NotTold("The mail server did not answer in time.") from None
+        raise DeliveryFailed("The mail server did not answer in time.") from None
 
 
 @contextmanager
@@ -164,10 +164,10 @@ def _submit_mail(
             raise smtplib.SMTPDataError(code, reply)
         return _reply_text(code, reply)
     except smtplib.SMTPResponseException as refusal:
-        raise NotTold(_refusal_message(refusal)) from None
+        raise DeliveryFailed(_refusal_message(refusal)) from None
     except (OSError, smtplib.SMTPException, ValueError) as problem:
         reason = f"The mail server could not be used ({type(problem).__name__})."
-        raise NotTold(reason, begun=begun) from None
+        raise DeliveryFailed(reason, begun=begun) from None
     finally:
         _quit(server)
 

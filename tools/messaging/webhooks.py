@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from audit.alerts.senders import NotTold, signature
+from audit.alerts.alert_channels import DeliveryFailed, signature
 from tools.catalog.mcp import mcp_transports
 from tools.catalog.mcp.mcp_values import Mask
 from tools.httpclient import outbound
@@ -72,11 +72,11 @@ def _post_message(
     try:
         receipt = mcp_transports.wait_for(work, timeout_s + _SPARE_S)
     except TimeoutError:
-        raise NotTold("The receiver did not answer in time.", begun=True) from None
+        raise DeliveryFailed("The receiver did not answer in time.", begun=True) from None
     words = secrets_mask(secrets).text(receipt.words.decode("utf-8", "replace"))
     answer = f"{receipt.status} {' '.join(words.split())}".strip()[:300]
     if not 200 <= receipt.status < 300:
-        raise NotTold(
+        raise DeliveryFailed(
             f"The receiver refused it: {answer}", begun=receipt.status in _UNCERTAIN_STATUSES
         )
     return answer

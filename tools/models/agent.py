@@ -1,3 +1,5 @@
+"""Agents, their tokens, and how much each may use in a day or a month."""
+
 from datetime import datetime
 
 from django.contrib.postgres.fields import ArrayField

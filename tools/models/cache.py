@@ -1,3 +1,5 @@
+"""Cached results of calls."""
+
 from datetime import timedelta
 from typing import Any
 from uuid import UUID

@@ -1,3 +1,5 @@
+"""Schemas that an organization offers for the validation of content."""
+
 from django.db import models
 from django.db.models import Q
 

@@ -1,3 +1,5 @@
+"""Executions and their events."""
+
 from decimal import Decimal
 from typing import Any
 from uuid import UUID

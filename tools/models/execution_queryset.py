@@ -12,7 +12,7 @@ from django.db import connection, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from audit.rows import as_json, insert
+from audit.inserts import insert_row, json_value
 from tools.definitions.results import (
     FAILURES,
     FINAL,
@@ -173,8 +173,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             value = getattr(execution, field.attname)
             if value is not None and field.attname not in _DATABASE_FILLS:
                 is_json = isinstance(field, models.JSONField)
-                row[field.attname] = as_json(value) if is_json else value
-        insert(self.model, row)
+                row[field.attname] = json_value(value) if is_json else value
+        insert_row(self.model, row)
 
     def claim(
         self,
@@ -233,7 +233,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
         for column in ("output", "error_details", "metrics", "memory", "warnings"):
-            values[column] = None if values[column] is None else as_json(values[column])
+            values[column] = None if values[column] is None else json_value(values[column])
         with connection.cursor() as cursor:
             values |= {"pk": pk, "fence": fence, "running": Status.RUNNING}
             values |= {"success": Status.SUCCESS}

@@ -1,3 +1,5 @@
+"""Tool groups, and tool versions that agents and sessions pin."""
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q

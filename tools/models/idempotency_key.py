@@ -1,3 +1,5 @@
+"""Idempotency keys: the response to a request that may be repeated."""
+
 import hashlib
 import json
 from dataclasses import astuple, dataclass

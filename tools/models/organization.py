@@ -1,3 +1,5 @@
+"""Organizations and their license tiers."""
+
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField

@@ -1,5 +1,5 @@
 """django-guardian's object permissions, in tables with real foreign keys: a grant is deleted with
-its row, and cannot be created for a missing one."""
+its row, and cannot be created for a missing one. All grants of an organization can be listed."""
 
 from typing import Any, NamedTuple
 from uuid import UUID

@@ -1,3 +1,5 @@
+"""Sandbox profiles, and credentials for the hosts that tools may reach."""
+
 from django.db import models
 from django.db.models import Func, Q
 from django.db.models.lookups import Exact

@@ -1,3 +1,5 @@
+"""Sessions of agents, and the state transitions in them."""
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q

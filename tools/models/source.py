@@ -1,4 +1,5 @@
-"""Sources of tools beside the product and its administrators: tool services and MCP servers."""
+"""Sources of tools beside the product and its administrators: tool services, and MCP servers with
+their OAuth authorizations and changed definitions."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models

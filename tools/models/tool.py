@@ -1,3 +1,5 @@
+"""Tools, their signed versions, and the words by which they are found."""
+
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.contrib.postgres.search import SearchVectorField

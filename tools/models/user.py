@@ -1,3 +1,5 @@
+"""People and service accounts, their second factors, and their browser sessions."""
+
 from typing import Any
 
 from django.apps import apps

@@ -38,7 +38,7 @@ def fan_out(question: Question) -> Verdict:
     return question.terms.limits.fan_out(question)
 
 
-def standing(question: RequestQuestion) -> Verdict:
+def is_active(question: RequestQuestion) -> Verdict:
     """Refuses a caller who became inactive after the call was accepted."""
     if question.caller.active:
         return passed(Gate.STANDING)

@@ -63,7 +63,7 @@ GATES: tuple[GateCheck, ...] = (
     GateCheck(Gate.ACCOUNTABLE, call_gates.accountable, Stage.ARRIVAL, Scope.REQUEST),
     GateCheck(Gate.LOAD, call_gates.load, Stage.ARRIVAL),
     GateCheck(Gate.FAN_OUT, call_gates.fan_out, Stage.ARRIVAL),
-    GateCheck(Gate.STANDING, call_gates.standing, Stage.ARRIVAL, Scope.REQUEST),
+    GateCheck(Gate.STANDING, call_gates.is_active, Stage.ARRIVAL, Scope.REQUEST),
     GateCheck(Gate.GRANTED_GROUPS, call_gates.granted_groups, Stage.REQUEST, Scope.REQUEST),
     GateCheck(Gate.STATUS, availability.in_service, Stage.ACCESS, Scope.TOOL),
     GateCheck(Gate.SOURCE_OPEN, availability.source_open, Stage.ACCESS, Scope.TOOL),

@@ -23,7 +23,9 @@ def licensed(question: Question) -> Verdict:
     if tier.includes_builtin(tool.name):
         return passed(Gate.LICENSE)
     reason = f"The {tier.name} licence does not include the built-in tool {tool.name}."
-    return Verdict(Gate.LICENSE, False, "license_excludes_tool", reason + _ended(snapshot, tier))
+    return Verdict(
+        Gate.LICENSE, False, "license_excludes_tool", reason + _describe_expiry(snapshot, tier)
+    )
 
 
 def profiles_licensed(question: Question) -> Verdict:
@@ -33,7 +35,7 @@ def profiles_licensed(question: Question) -> Verdict:
         return passed(Gate.SANDBOX_PROFILE)
     reason = (
         f"The tool {tool.name} runs in the sandbox profile {name}, and the {tier.name} "
-        f"licence does not include profiles of one's own.{_ended(snapshot, tier)}"
+        f"licence does not include profiles of one's own.{_describe_expiry(snapshot, tier)}"
     )
     return Verdict(Gate.SANDBOX_PROFILE, False, "license_excludes_profiles", reason)
 
@@ -59,7 +61,7 @@ def isolation_licensed(question: Question) -> Verdict:
     reason = (
         f"The tool {tool.name} is to run at the isolation level {beyond}, and the {tier.name} "
         f"licence includes only: {included}. Move to a higher tier, or ask an "
-        f"administrator to demand less.{_ended(snapshot, tier)}"
+        f"administrator to demand less.{_describe_expiry(snapshot, tier)}"
     )
     return Verdict(Gate.ISOLATION_LICENSE, False, "license_excludes_isolation", reason)
 
@@ -69,17 +71,17 @@ def _seated(question: Question, tier: "LicenseTier") -> Verdict:
     if limit == 0:
         reason = f"The {tier.name} licence does not include custom tools."
         code = "license_excludes_custom_tools"
-        return Verdict(Gate.LICENSE, False, code, reason + _ended(snapshot, tier))
+        return Verdict(Gate.LICENSE, False, code, reason + _describe_expiry(snapshot, tier))
     if limit is None or question.facts.has_seat(tool, snapshot, limit):
         return passed(Gate.LICENSE)
     reason = (
         f"The tool {tool.name} is beyond the {limit} custom tools of the {tier.name} licence. "
-        f"Delete others, or move to a higher tier.{_ended(snapshot, tier)}"
+        f"Delete others, or move to a higher tier.{_describe_expiry(snapshot, tier)}"
     )
     return Verdict(Gate.LICENSE, False, "license_tool_limit", reason)
 
 
-def _ended(snapshot: "Snapshot", tier: "LicenseTier") -> str:
+def _describe_expiry(snapshot: "Snapshot", tier: "LicenseTier") -> str:
     """The reason for a lower tier, where the license has expired."""
     if tier == snapshot.tier or snapshot.license.expires_at is None:
         return ""

@@ -5,10 +5,16 @@ import base64
 from dataclasses import replace
 from typing import Any
 
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import (
+    MIB,
+    Denied,
+    EgressAttempt,
+    EgressLimits,
+    EgressPolicy,
+    HostRule,
+)
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
-from sandbox.egress.rules.policy import MIB, EgressAttempt, EgressLimits, EgressPolicy, HostRule
-from sandbox.egress.rules.rules import Rules, read_rule
+from sandbox.egress.rules.host_rules import Rules, read_rule
 from sandbox.errors import ErrorCode
 from sandbox.spec import Network, Preloaded, RunOutcome, SandboxResult, SandboxSpec
 from tools.builtin.manifest import HTTP_CALL

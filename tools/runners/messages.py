@@ -5,7 +5,7 @@ from uuid import UUID
 from django.db import connection
 
 from audit.actions import Actor, record
-from audit.alerts.senders import NotTold
+from audit.alerts.alert_channels import DeliveryFailed
 from audit.events import Event
 from audit.events import Outcome as Evidence
 from sandbox.errors import ErrorCode
@@ -41,7 +41,7 @@ def run(job: ToolRun) -> UpstreamResult:
         outbox.deliver_message(message, draft.data, min(job.timeout_s, _TIMEOUT_S))
     except MessageRefused as refusal:
         return _failure(refusal.code, str(refusal))
-    except NotTold as problem:
+    except DeliveryFailed as problem:
         return _failure(ErrorCode.LOST if problem.begun else "MESSAGE_NOT_SENT", str(problem))
     return UpstreamResult(RunOutcome.SUCCESS, output=_output(message))
 
@@ -59,7 +59,7 @@ def try_channel(*, channel: MessageChannel, recipients: list[str], by: Actor) ->
     problem = ""
     try:
         outbox.deliver_message(message, {}, _TRIAL_S)
-    except NotTold as reason:
+    except DeliveryFailed as reason:
         problem = str(reason)
     record(
         Event.MESSAGE_TEST,

@@ -4,7 +4,7 @@ limits, and allowed hosts."""
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressPolicy
 from sandbox.errors import ErrorCode
 from sandbox.spec import (
     Backend,

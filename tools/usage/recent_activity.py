@@ -20,7 +20,7 @@ from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
 from tools.execution.reading import readable, reads_all
-from tools.limits.periods import midnight
+from tools.limits.allowances import midnight
 from tools.models import DayFigures, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, LATENCIES

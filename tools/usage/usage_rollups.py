@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from tools.limits.periods import midnight
+from tools.limits.allowances import midnight
 from tools.models import DayFigures, DayOfCalls, Execution, Organization, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage.figures import COUNTS, LATENCIES

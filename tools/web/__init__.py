@@ -1,3 +1,4 @@
 """Code that pages, the API and the Django admin share: pagination, query parameters, proof of
-identity, probes and CSP reports. Pages and endpoints of the API are in `tools.ui` and `tools.api`.
+identity, the actions that fields call, probes and CSP reports. Pages and endpoints of the API are
+in `tools.ui` and `tools.api`.
 """

@@ -20,7 +20,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from psycopg_pool import PoolTimeout
 
-from audit.log.standing import sealer_silent_s
+from audit.log.log_status import sealer_silent_s
 from config import metrics_files
 from sandbox.daemon.trials.capability import Capability
 from sandbox.spec import IsolationLevel

@@ -49,10 +49,10 @@ class QueryView(APIView):
         method = request.method or ""
         if method in self.allowed_methods:  # or it is 405
             self.query = parse_query(request.query_params, documented_parameters(self, method))
-            if method not in _SAFE and not self.compares(method):
+            if method not in _SAFE and not self.takes_if_match(method):
                 _refuse_preconditions(request)
 
-    def compares(self, method: str) -> bool:
+    def takes_if_match(self, method: str) -> bool:
         """Whether the method answers 412 where the preconditions do not hold."""
         return False
 

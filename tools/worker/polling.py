@@ -19,7 +19,7 @@ from django.db import connection
 from config import timeouts
 from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools import metrics
-from tools.approvals import expiry
+from tools.approvals import decisions
 from tools.execution import bell, capacity, claiming, hints
 from tools.execution.claiming import Turn
 from tools.execution.pipeline import take
@@ -82,7 +82,7 @@ class Poller:
         if reaper.silent_s() > timeouts.BEAT_SILENT_S:
             due = reaper.reap()
             hints.tell(due if told else [])
-            expiry.watch()
+            decisions.expire_overdue()
         self._resting.forget()
         for turn in _waiting(settings.WORKER_THREADS + len(self._resting), told=told):
             if self._resting.may_go(turn.execution_id) and not self._begin(turn, told):

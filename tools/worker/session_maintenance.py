@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from audit.actions import Actor
 from tools import metrics
-from tools.authorization.known_names import known_part
+from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.registry import Snapshot, registry
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import OPEN
@@ -61,7 +61,7 @@ def _idle(age: timedelta) -> SessionQuerySet:
 
 def _states_with_tools(snapshot: Snapshot, groups: frozenset[str]) -> frozenset[str]:
     """One pass over the tools for each set of groups, however many states clients make up."""
-    groups = known_part(EffectiveRequest(groups, DEFAULT_STATE), snapshot).groups
+    groups = drop_unknown_names(EffectiveRequest(groups, DEFAULT_STATE), snapshot).groups
     return snapshot.remember(
         ("states of", groups),
         lambda: frozenset().union(

@@ -9,13 +9,13 @@ from django.conf import settings
 
 from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools.accounts import idempotency
-from tools.approvals import expiry
+from tools.approvals import decisions
 from tools.catalog.search import tool_words
 from tools.execution import cache, capacity, isolation
 from tools.execution.hints import RUN_EXECUTION, tell
 from tools.execution.pipeline import perform_next
 from tools.licensing import licenses
-from tools.limits import ratelimits
+from tools.limits import rate_limits
 from tools.models import Execution
 from tools.usage import usage_rollups
 from tools.worker import reaper, retention, service_listener, session_maintenance
@@ -58,12 +58,12 @@ def forget_expired() -> None:
 
 @shared_task(name="tools.execution.tasks.forget_rate_hits")
 def forget_rate_hits() -> None:
-    ratelimits.forget_hits()
+    rate_limits.delete_old_hits()
 
 
 @shared_task(name="tools.execution.tasks.watch_confirmations")
 def watch_confirmations() -> None:
-    expiry.watch()
+    decisions.expire_overdue()
 
 
 @shared_task(name="tools.execution.tasks.forget_idempotency_keys")

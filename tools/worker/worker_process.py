@@ -16,8 +16,8 @@ from django.conf import settings
 from django.db import DatabaseError
 from psycopg_pool import PoolTimeout
 
-from audit import stand_in
-from audit.log import anchors, publishing
+from audit import tasks
+from audit.log import anchors, checkpoint_publication
 from config import timeouts
 from config.database import close_connections
 from tools.execution import capacity, leases
@@ -41,7 +41,7 @@ def _begin(**_: Any) -> None:
     ) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
     rounds.begin(Poller().look, every_s=timeouts.POLL_S, name="poller")
-    rounds.begin(stand_in.look, every_s=stand_in.LOOK_S, name="stand-in")
+    rounds.begin(tasks.replace_silent_beat, every_s=tasks.BEAT_CHECK_S, name="stand-in")
 
 
 def compare_logs() -> None:
@@ -50,9 +50,9 @@ def compare_logs() -> None:
     Without a database, or while a log cannot be halted in it, nothing can be taken either: it is
     waited for. Anchors that are kept on another machine are compared there.
     """
-    while anchors.kept_here() and not capacity.stopping.is_set():
+    while anchors.has_anchors() and not capacity.stopping.is_set():
         try:
-            publishing.watch()
+            checkpoint_publication.compare_logs()
             return
         except (DatabaseError, PoolTimeout) as error:
             log.warning("the logs were not compared with their anchors: %s", error)

@@ -3,10 +3,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.log.publishing import Damaged, accept
-from audit.management.operators import login, operator
+from audit.log.checkpoint_publication import LogDamaged, accept_break
+from audit.management.operators import operator, operator_login
 from audit.models import AuditLog
-from audit.verification.losses import loss_of
+from audit.verification.verification_report import find_loss
 
 
 class Command(BaseCommand):
@@ -44,11 +44,11 @@ class Command(BaseCommand):
 
     def _accept(self, log: str, reason: str, by: str) -> None:
         found = AuditLog.objects.filter(name=log).first()
-        loss = loss_of(found) if found is not None else None
+        loss = find_loss(found) if found is not None else None
         try:
-            person = replace(operator(log), kind="person", name=by or login())
-            accept(name=log, by=person, reason=reason)
-        except (LookupError, Damaged) as error:
+            person = replace(operator(log), kind="person", name=by or operator_login())
+            accept_break(name=log, by=person, reason=reason)
+        except (LookupError, LogDamaged) as error:
             raise CommandError(str(error)) from None
         if loss is not None:
             self.stdout.write(f"{loss.says}.")

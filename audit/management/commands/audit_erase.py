@@ -9,7 +9,7 @@ from django.utils.dateparse import parse_datetime
 
 from audit.management.operators import operator
 from audit.models import AuditRecord
-from audit.records.erasure import ErasureScope, count, erase
+from audit.records.erasure import ErasureScope, count_payloads, erase_payloads
 
 
 class Command(BaseCommand):
@@ -36,9 +36,13 @@ class Command(BaseCommand):
             raise CommandError("Say why: --reason may not be empty.")
         scope = _scope(options)
         if options["dry_run"]:
-            self.stdout.write(f"{count(scope)} payloads would be erased in {scope.organization}.")
+            self.stdout.write(
+                f"{count_payloads(scope)} payloads would be erased in {scope.organization}."
+            )
             return
-        done = erase(scope, by=operator(scope.organization), reason=options["reason"].strip())
+        done = erase_payloads(
+            scope, by=operator(scope.organization), reason=options["reason"].strip()
+        )
         self.stdout.write(f"{done} payloads erased in {scope.organization}.")
 
 

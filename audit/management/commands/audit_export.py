@@ -6,11 +6,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.export.export import FORMATS, to_file
+from audit.export.export import FORMATS, export_file
 from audit.management.operators import operator
-from audit.records import search
+from audit.records import record_search
 
-_FILTERS = tuple(name for name in search.FIELDS if name != "agent")
+_FILTERS = tuple(name for name in record_search.SEARCH_FIELDS if name != "agent")
 
 
 class Command(BaseCommand):
@@ -29,12 +29,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         given = {name: options[name] for name in _FILTERS}
-        wanted = search.read(options["organization"], given, zone=UTC)
+        wanted = record_search.read_search(options["organization"], given, zone=UTC)
         if wanted.flaws:
             raise CommandError("; ".join(f"--{name} {flaw}" for name, flaw in wanted.flaws.items()))
         try:
             by = operator(wanted.organization)
-            count = to_file(wanted, options["format"], file.absolute(), by=by)
+            count = export_file(wanted, options["format"], file.absolute(), by=by)
         except OSError as error:
             raise CommandError(f"{file} cannot be written: {error.strerror}.") from None
         self.stdout.write(f"{count} records in {file}, and {file.name}.manifest beside it.")

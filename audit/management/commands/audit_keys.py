@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from audit.log.publishing import manifest_keys, public_keys
+from audit.log.checkpoint_publication import manifest_keys, public_keys
 
 
 class Command(BaseCommand):

@@ -3,8 +3,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from audit.log.handouts import growth_of, read_line
-from audit.log.proofs import NotProvable, proof_of
+from audit.log.proofs import NotProvable, disclose_line, growth_proof, inclusion_proof
 from audit.management.operators import operator
 
 
@@ -40,5 +39,5 @@ class Command(BaseCommand):
 
 def _asked_for(record: UUID | None, line: bool, log: str | None, since: int | None) -> str:
     if record is None:
-        return growth_of(log or "", since or 0)
-    return read_line(record, by=operator) if line else proof_of(record)
+        return growth_proof(log or "", since or 0)
+    return disclose_line(record, by=operator) if line else inclusion_proof(record)

@@ -26,8 +26,8 @@ class Command(BaseCommand):
         if days < 0 or payload_days < 0:
             raise CommandError("A number of days is not negative; 0 is for ever.")
         try:
-            done = retention.keep(records_days=days, payload_days=payload_days)
-        except retention.NotKept as problem:
+            done = retention.apply_retention(records_days=days, payload_days=payload_days)
+        except retention.RetentionFailed as problem:
             raise CommandError(str(problem)) from None
         self.stdout.write(
             f"{done['erased']} payloads erased, {done['archived']} records moved to files."

@@ -2,8 +2,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit.log.publishing import public_keys, rotate_key
-from audit.log.signing import RotationUnderWay
+from audit.log.checkpoint_publication import public_keys, rotate_key
+from audit.log.key_files import RotationUnderWay
 from audit.management.operators import operator
 
 

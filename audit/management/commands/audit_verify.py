@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit.verification import inspection
-from audit.verification.findings import VerificationReport
-from audit.verification.inspection import BadQuestion, VerificationRequest
+from audit.verification.inspection import BadRequest, VerificationRequest
+from audit.verification.verification_report import VerificationReport
 
 CLEAN, DAMAGED, NOT_ASKED_RIGHT = 0, 1, 2
 
@@ -61,8 +61,8 @@ class Command(BaseCommand):
         try:
             if pool is not None:
                 pool.submit(int).result()
-            reports = [*inspection.inspect(question, pool)]
-        except BadQuestion as error:
+            reports = [*inspection.inspect_logs(question, pool)]
+        except BadRequest as error:
             raise CommandError(str(error), returncode=NOT_ASKED_RIGHT) from None
         finally:
             if pool is not None:

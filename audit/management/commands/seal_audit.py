@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit.log.remotes import BadAddress, couriers
+from audit.log.remote_anchors import BadAddress, configured_publishers
 from audit.log.sealer import Sealer
 
 
@@ -18,12 +18,12 @@ class Command(BaseCommand):
         for one in (signal.SIGTERM, signal.SIGINT):
             signal.signal(one, lambda *_: stop.set())
         try:
-            helpers = couriers()
+            publishers = configured_publishers()
         except BadAddress as error:
             raise CommandError(f"A place to leave checkpoints at cannot be used: {error}") from None
-        for courier in helpers:
-            courier.start()
+        for publisher in publishers:
+            publisher.start()
         logging.getLogger(__name__).info("the sealer has begun")
-        Sealer(stop, helpers).run()
-        for courier in helpers:
-            courier.stop()
+        Sealer(stop, publishers).run()
+        for publisher in publishers:
+            publisher.stop()

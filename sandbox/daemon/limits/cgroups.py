@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from sandbox.daemon.accounts import OURS, SandboxAccount
-from sandbox.daemon.limits.leaves import (
+from sandbox.daemon.limits.cgroup_leaves import (
     RUN_PREFIX,
     V1_CONTROLLERS,
     HybridLeaf,
@@ -29,6 +28,7 @@ from sandbox.daemon.limits.leaves import (
     remove_directory,
     write,
 )
+from sandbox.daemon.run_accounts import OURS, SandboxAccount
 
 MOUNT = Path("/sys/fs/cgroup")
 _OWN = "daemon"
@@ -61,7 +61,7 @@ class V2Driver:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._swap = (root / "memory.swap.max").exists()
-        self.weighted = weighs_less(root)
+        self.weighted = has_lower_weight(root)
 
     def place(self, pid: int, account: SandboxAccount = OURS) -> Leaf:
         if not self.weighted:
@@ -75,7 +75,7 @@ class V2Driver:
         return V2Leaf(path)
 
     def clean(self) -> int:
-        return clear_leftovers(self._root)
+        return remove_orphaned_groups(self._root)
 
 
 class HybridDriver:
@@ -84,7 +84,7 @@ class HybridDriver:
     def __init__(self, roots: dict[str, Path], unified: Path | None) -> None:
         self._roots, self._unified = roots, unified
         self.mode = "hybrid" if unified else "v1"
-        self.weighted = any(map(weighs_less, roots.values()))
+        self.weighted = any(map(has_lower_weight, roots.values()))
 
     def place(self, pid: int, account: SandboxAccount = OURS) -> Leaf:
         if not self.weighted:
@@ -99,7 +99,7 @@ class HybridDriver:
 
     def clean(self) -> int:
         roots = [*self._roots.values(), *([self._unified] if self._unified else [])]
-        return sum(clear_leftovers(root) for root in roots)
+        return sum(remove_orphaned_groups(root) for root in roots)
 
 
 def hierarchies(name: str) -> dict[str, Path]:
@@ -107,7 +107,7 @@ def hierarchies(name: str) -> dict[str, Path]:
     if (MOUNT / "cgroup.controllers").exists():
         return {"v2": MOUNT / name}
     found = {kind: MOUNT / kind / name for kind in V1_CONTROLLERS if (MOUNT / kind).is_dir()}
-    if (MOUNT / _CPU).is_dir() and not _are_one(MOUNT / _CPU, MOUNT / "cpuacct"):
+    if (MOUNT / _CPU).is_dir() and not _is_one_hierarchy(MOUNT / _CPU, MOUNT / "cpuacct"):
         found[_CPU] = MOUNT / _CPU / name
     if (MOUNT / "unified" / "cgroup.procs").exists():
         found["v2"] = MOUNT / "unified" / name
@@ -150,20 +150,20 @@ def choose(name: str) -> Driver:
     return NoDriver()
 
 
-def weighs_less(root: Path) -> bool:
+def has_lower_weight(root: Path) -> bool:
     return any(
         (root / name).exists() and int(read(root / name)) <= weight
         for name, weight in _WEIGHTS.items()
     )
 
 
-def clear_leftovers(root: Path) -> int:
+def remove_orphaned_groups(root: Path) -> int:
     """Kill and remove the runs of ours or of a dead sandboxd; returns how many there were."""
     found = [path for path in root.iterdir() if path.name.startswith(RUN_PREFIX)]
     if not found:
         return 0
-    ours, alive = _own_token(), _living()
-    leaves = [path for path in found if not _is_anothers(path.name, ours, alive)]
+    ours, alive = _own_token(), _is_alive()
+    leaves = [path for path in found if not _belongs_to_another(path.name, ours, alive)]
     for leaf in leaves:
         for pid in _processes(leaf):
             _kill(pid)
@@ -182,13 +182,13 @@ def _own_token() -> str:
     return _token_of("self")
 
 
-def _is_anothers(name: str, ours: str, alive: frozenset[str]) -> bool:
+def _belongs_to_another(name: str, ours: str, alive: frozenset[str]) -> bool:
     """The name says which sandboxd made it; a probe beside a working one must leave it alone."""
     owner = name.removeprefix(RUN_PREFIX).partition("-")[0]
     return owner != ours and owner in alive
 
 
-def _living() -> frozenset[str]:
+def _is_alive() -> frozenset[str]:
     return frozenset(_token_of(name) for name in os.listdir("/proc") if name.isdigit())
 
 
@@ -251,7 +251,7 @@ def _lower_weight(root: Path) -> None:
             _write_if_allowed(root / name, [str(weight)])
 
 
-def _are_one(one: Path, other: Path) -> bool:
+def _is_one_hierarchy(one: Path, other: Path) -> bool:
     """Two names of a hierarchy, as on most systems with v1."""
     return other.exists() and one.samefile(other)
 

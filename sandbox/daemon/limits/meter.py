@@ -3,7 +3,7 @@
 import os
 import time
 
-from sandbox.daemon.limits.leaves import Leaf
+from sandbox.daemon.limits.cgroup_leaves import Leaf
 from sandbox.daemon.limits.operations import RunOperations
 from sandbox.errors import ErrorCode
 from sandbox.spec import Limits, ResourceUsage

@@ -21,9 +21,9 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox.daemon.children import start_child, wait_child
-from sandbox.daemon.limits import counting
-from sandbox.daemon.limits.counting import (
+from sandbox.daemon.daemon_log import log
+from sandbox.daemon.limits import operation_counter
+from sandbox.daemon.limits.operation_counter import (
     BYTES,
     BYTES_LIMIT,
     COUNT,
@@ -40,18 +40,18 @@ from sandbox.daemon.limits.counting import (
     WANTED_NAMES,
     CounterMessage,
 )
-from sandbox.daemon.logs import log
+from sandbox.daemon.subprocesses import start_child, wait_child
 
 _MOST_RUNS = 4096
 _OTHER_DESCRIPTORS = 64
-_RUN_BYTES = counting.CELL_BYTES * len(counting.CELLS)
+_RUN_BYTES = operation_counter.CELL_BYTES * len(operation_counter.CELLS)
 _SEND_PATIENCE = struct.pack("=qq", 5, 0)
 _SHORT_LIFE_S = 1.0
 _PAUSE_S = 1.0
 _CODE_ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
     f"import sys; sys.path.insert(0, {_CODE_ROOT!r}); sys.dont_write_bytecode = True; "
-    "from sandbox.daemon.limits import counting; counting.main(int(sys.argv[1]), int(sys.argv[2]))"
+    "from sandbox.daemon.limits.operation_counter import main; main(*map(int, sys.argv[1:3]))"
 )
 
 
@@ -71,7 +71,7 @@ class RunOperations:
         self.alarm = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._counter, self._cells = counter, counter.cells_of(place)
         for limit in (LIMIT, BYTES_LIMIT, NAMES_LIMIT, LARGEST):
-            self._cells[limit] = counting.UNLIMITED
+            self._cells[limit] = operation_counter.UNLIMITED
         self._before = 0
 
     def count(self) -> int:
@@ -81,7 +81,7 @@ class RunOperations:
     def reset(self, most: int | None = None) -> None:
         """The job begins: count from here, and let it make `most` operations."""
         self._before = self._cell(COUNT)
-        self._cells[LIMIT] = counting.UNLIMITED if most is None else self._before + most
+        self._cells[LIMIT] = operation_counter.UNLIMITED if most is None else self._before + most
 
     @property
     def bytes(self) -> int:
@@ -128,7 +128,7 @@ class RunOperations:
         """Whether its disk is full, or was so when something was about to be taken away."""
         if self.directory is None:
             return False
-        return bool(self._cell(STATE) & FULL) or counting.is_full(self.directory)
+        return bool(self._cell(STATE) & FULL) or operation_counter.is_full(self.directory)
 
     def close(self) -> None:
         """Of a run that has ended; closes both descriptors it was made with."""
@@ -174,7 +174,7 @@ class Counter:
                 raise
             self._live[tally.place] = tally
             try:
-                self._tell(counting.ADOPT, tally, _descriptors(tally))
+                self._tell(operation_counter.ADOPT, tally, _descriptors(tally))
             except OSError:
                 self._forget(tally)
                 raise
@@ -185,7 +185,7 @@ class Counter:
             if self._live.get(tally.place) is not tally:
                 return
             try:
-                self._tell(counting.DROP, tally)
+                self._tell(operation_counter.DROP, tally)
             except OSError as error:
                 log("counting_not_told", reason=str(error))  # it hears of it from the kernel
             self._forget(tally)
@@ -193,11 +193,11 @@ class Counter:
     def resume(self, tally: RunOperations) -> None:
         with self._lock:
             if self._live.get(tally.place) is tally:
-                self._tell(counting.RESUME, tally)
+                self._tell(operation_counter.RESUME, tally)
 
     def cells_of(self, place: int) -> memoryview:
-        at = place * len(counting.CELLS)
-        return self._cells[at : at + len(counting.CELLS)]
+        at = place * len(operation_counter.CELLS)
+        return self._cells[at : at + len(operation_counter.CELLS)]
 
     def close(self) -> None:
         """After the last run: what is still counted is blocked for ever."""
@@ -274,7 +274,7 @@ class Counter:
             try:
                 self._launch()
                 for tally in self._live.values():
-                    self._tell(counting.ADOPT, tally, _descriptors(tally))
+                    self._tell(operation_counter.ADOPT, tally, _descriptors(tally))
             except OSError as error:
                 log("counting_not_restarted", reason=str(error))
                 self._hang_up()
@@ -290,7 +290,7 @@ class Counter:
 def _room() -> int:
     """As many runs as the counting process can have descriptors for."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(_MOST_RUNS, (most - _OTHER_DESCRIPTORS) // counting.DESCRIPTORS)
+    return min(_MOST_RUNS, (most - _OTHER_DESCRIPTORS) // operation_counter.DESCRIPTORS)
 
 
 def _descriptors(tally: RunOperations) -> list[int]:

@@ -1,7 +1,8 @@
 """Disk quotas of the paths that runs share with this machine, enforced while they write.
 
-A run that can write to such a path asks before each call that may make it grow (`counting.py`), and
-goes on as long as it has been granted room. What was granted and what was there when the path was
+A run that can write to such a path asks before each call that may make it grow
+(`operation_counter.py`), and goes on as long as it has been granted room. What was granted and what
+was there when the path was
 last looked through never come to more than the quota; where they would, the path is scanned again,
 while the run is blocked, and a run that has no room left is ended.
 """

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.backends import javascript, monty
+from sandbox.backends import deno, monty_backend
 from sandbox.errors import ErrorCode, RunRefused
 from sandbox.spec import Backend, Language, Profile
 
@@ -41,23 +41,25 @@ def engine_of_server(programs: Iterable[str]) -> Engine:
 
 
 def _deno() -> Engine:
-    program, script = javascript.PROGRAM_INSIDE, javascript.SCRIPT_INSIDE
+    program, script = deno.PROGRAM_INSIDE, deno.SCRIPT_INSIDE
     return Engine(
         setup={"name": "javascript", "program": program, "script": script},
-        programs=javascript.executables(program),
-        mounts=["--ro-bind", javascript.runtime(), program, "--ro-bind", javascript.SCRIPT, script],
+        programs=deno.executables(program),
+        mounts=["--ro-bind", deno.runtime(), program, "--ro-bind", deno.SCRIPT, script],
     )
 
 
 def _deno_of_host() -> Engine:
-    program = javascript.runtime()
+    program = deno.runtime()
     return Engine(
-        setup={"name": "javascript", "program": program, "script": javascript.SCRIPT},
-        programs=javascript.executables(program),
+        setup={"name": "javascript", "program": program, "script": deno.SCRIPT},
+        programs=deno.executables(program),
     )
 
 
 def _monty() -> Engine:
     """Its backend put the program among the profile's libraries."""
     program = "/libraries/monty"
-    return Engine(setup={"name": "monty", "program": program}, programs=monty.executables(program))
+    return Engine(
+        setup={"name": "monty", "program": program}, programs=monty_backend.executables(program)
+    )

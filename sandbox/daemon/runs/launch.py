@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from sandbox.daemon.accounts import Accounts, Shared, StartedProgram
+from sandbox.daemon.run_accounts import Accounts, Shared, StartedProgram
 from sandbox.daemon.runs.engines import Engine, engine_of
-from sandbox.daemon.runs.paths import Sources, open_mounts, sources_of
-from sandbox.inside.layers.network import PROXY_PORT
+from sandbox.daemon.runs.profile_paths import Sources, open_mounts, sources_of
+from sandbox.inside.layers.mounts import PROXY_PORT
 from sandbox.levels import LevelLayers, layers_of
 from sandbox.spec import Network, Profile
 
@@ -86,7 +86,7 @@ def namespaced(
         *_interpreter_mounts(layers),
     ]
     for library in profile.libraries:
-        arguments += ["--ro-bind", library, _inside(library)]
+        arguments += ["--ro-bind", library, _inside_arguments(library)]
     engine = engine or engine_of(profile)
     arguments += engine.mounts
     for mount, descriptor in zip(profile.mounts, opened, strict=True):
@@ -143,11 +143,11 @@ def start(launch: Launch, accounts: Accounts) -> StartedProgram:
     finally:
         for descriptor in launch.inherited[1:]:
             os.close(descriptor)
-    _tell(program.stdin, launch.setup)
+    _send_setup(program.stdin, launch.setup)
     return program
 
 
-def _tell(stdin: IO[bytes], setup: dict[str, Any]) -> None:
+def _send_setup(stdin: IO[bytes], setup: dict[str, Any]) -> None:
     modules = _modules()
     try:
         with stdin:
@@ -184,7 +184,7 @@ def _programs() -> list[str]:
     return ["/usr", _LIBRARIES, *([] if _is_system_interpreter() else [_PYTHON])]
 
 
-def _inside(library: str) -> str:
+def _inside_arguments(library: str) -> str:
     return f"{_LIBRARIES}/{os.path.basename(library)}"
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from sandbox.daemon.logs import log
+from sandbox.daemon.daemon_log import log
 
 _TRIES, _PAUSE_S = 5, 0.1
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

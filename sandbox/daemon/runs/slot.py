@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from sandbox.daemon.accounts import OURS, SandboxAccount
-from sandbox.daemon.limits.leaves import Leaf
+from sandbox.daemon.daemon_log import log
+from sandbox.daemon.limits.cgroup_leaves import Leaf
 from sandbox.daemon.limits.operations import RunOperations
-from sandbox.daemon.logs import log
+from sandbox.daemon.run_accounts import OURS, SandboxAccount
 from sandbox.spec import Limits
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from sandbox.backends.base import SlotSource
-from sandbox.daemon.logs import log
+from sandbox.backends.backend import SlotSource
+from sandbox.daemon.daemon_log import log
 from sandbox.daemon.runs.slot import SandboxSlot, SlotDisk
 from sandbox.spec import Limits, Profile
 

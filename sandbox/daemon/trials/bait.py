@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from sandbox.daemon.children import start_child, wait_child
+from sandbox.daemon.subprocesses import start_child, wait_child
 from sandbox.inside.attacks import Bait as Told
 
 _NAMESPACES = ("user", "pid", "net", "ipc", "uts", "mnt", "cgroup")
@@ -51,7 +51,7 @@ class Bait:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def told(self, shared: str) -> Told:
+    def describe(self, shared: str) -> Told:
         """What the attacker is given; `shared` is the path of the shared directory, or ""."""
         abstract, path, tcp, udp = self._listeners
         return {
@@ -120,7 +120,7 @@ class Bait:
     def _survivors(self) -> str:
         """Those found are ended: the doctor leaves nothing behind that it has let in."""
         deadline = time.monotonic() + _GONE_WITHIN_S
-        while found := _named(self.mark):
+        while found := _processes_named(self.mark):
             if time.monotonic() > deadline:
                 _kill(found)
                 return f"{len(found)} of them"
@@ -146,7 +146,7 @@ def _is_dangerous(mode: int) -> bool:
     return bool(mode & (stat.S_ISUID | stat.S_ISGID)) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def _named(mark: str) -> list[int]:
+def _processes_named(mark: str) -> list[int]:
     """The processes that bear that name."""
     found = []
     for entry in os.scandir("/proc"):

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-from sandbox.fields import Fields
 from sandbox.levels import at_least
 from sandbox.spec import Backend, IsolationLevel, Network, Profile
+from sandbox.untrusted_json import Fields
 
 
 @dataclass(frozen=True)

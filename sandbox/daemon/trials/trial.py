@@ -30,7 +30,7 @@ _LIMITS = Limits(
 
 
 @dataclass(frozen=True)
-class Wall:
+class SandboxChoice:
     level: IsolationLevel
     backend: Backend = Backend.PROCESS
 
@@ -43,7 +43,7 @@ class Wall:
 class Trial:
     """What was tried on a sandbox. `failure` says why it could not even be made, or is empty."""
 
-    wall: Wall
+    wall: SandboxChoice
     attacks: tuple[AttackResult, ...] = ()
     failure: str = ""
 
@@ -56,7 +56,7 @@ class Trial:
         return f"its wall does not hold: {'; '.join(through)}" if through else None
 
 
-def attempt(run: Run, facts: Facts, wall: Wall) -> Trial:
+def attempt(run: Run, facts: Facts, wall: SandboxChoice) -> Trial:
     try:
         with Bait() as bait:
             return _Attempt(run, facts, wall, bait).trial()
@@ -76,7 +76,7 @@ class _Exhaustion:
 
 
 class _Attempt:
-    def __init__(self, run: Run, facts: Facts, wall: Wall, bait: Bait) -> None:
+    def __init__(self, run: Run, facts: Facts, wall: SandboxChoice, bait: Bait) -> None:
         self._run, self._facts, self._wall, self._bait = run, facts, wall, bait
         self._shared = _SHARED if wall.namespaces else ""
         mounts = (Mount(str(bait.shared), _SHARED, writable=True),) if self._shared else ()
@@ -87,8 +87,8 @@ class _Attempt:
 
     def trial(self) -> Trial:
         names = [one.name for one in self._attacks]
-        told = {"names": names, "bait": self._bait.told(self._shared)}
-        result, output = self._run(self._profile, _LIMITS, _body("assail", told))
+        details = {"names": names, "bait": self._bait.describe(self._shared)}
+        result, output = self._run(self._profile, _LIMITS, _body("assail", details))
         if result.outcome != RunOutcome.SUCCESS:
             return Trial(self._wall, failure=str(result.error_message)[:_SEEN_LENGTH])
         attacks = [
@@ -128,7 +128,7 @@ def _body(entry_point: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {"program": program, "parameters": dict(parameters)}
 
 
-def _exhaustions(facts: Facts, wall: Wall, bait: Bait) -> Iterator[_Exhaustion]:
+def _exhaustions(facts: Facts, wall: SandboxChoice, bait: Bait) -> Iterator[_Exhaustion]:
     yield _Exhaustion(
         "use more memory than allowed",
         "exhaust_memory",

@@ -74,17 +74,17 @@ _WIDEST = 7  # fc00::/7
 def special(address: Address) -> str:
     """What makes the address not public; empty for one that is."""
     if isinstance(address, IPv4Address):
-        return _named(address, _SPECIAL_IPV4)
+        return _table_name(address, _SPECIAL_IPV4)
     if address in _NAT64:
         return special(_behind(address))
     if int(address) >> 32 & _LOW_32 in _ISATAP:
         return "ISATAP"
-    if reason := _named(address, _SPECIAL_IPV6):
+    if reason := _table_name(address, _SPECIAL_IPV6):
         return reason
     return "" if address in _PUBLIC_IPV6 and address.scope_id is None else "reserved"
 
 
-def is_ours(address: Address) -> bool:
+def is_own_address(address: Address) -> bool:
     """True for an address of this machine: nothing is sent, the kernel is asked for a source.
 
     Raises OSError when the kernel cannot be asked.
@@ -109,7 +109,7 @@ class AddressGate:
         """Empty for an address that may be dialled."""
         if self.is_opened(address):
             return ""
-        return special(address) or _own(_behind(address))
+        return special(address) or _own_name(_behind(address))
 
 
 def read_network(text: str) -> Network:
@@ -127,12 +127,12 @@ def _behind(address: Address) -> Address:
     return address
 
 
-def _own(address: Address) -> str:
+def _own_name(address: Address) -> str:
     try:
-        return "an address of this machine" if is_ours(address) else ""
+        return "an address of this machine" if is_own_address(address) else ""
     except OSError:
         return "an address that cannot be looked at now"
 
 
-def _named(address: Address, table: Iterable[tuple[Network, str]]) -> str:
+def _table_name(address: Address, table: Iterable[tuple[Network, str]]) -> str:
     return next((reason for network, reason in table if address in network), "")

@@ -5,14 +5,15 @@ other spelling of an address that some resolver understands is refused, not tran
 """
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Literal, Self, cast
+from urllib.parse import unquote_to_bytes
 
 import idna
 
 type Address = IPv4Address | IPv6Address
-
 LONGEST_NAME = 253
 LONGEST_URL = 16_384
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -26,6 +27,10 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _URL = re.compile(r"(https?)://([^/?]*)(/[^?]*)?(\?.*)?", re.IGNORECASE)
 # Also keeps out spaces, controls, "#", backslashes and what is not ASCII.
 _TARGET = re.compile(r"[!\"$-\[\]-~]*")
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+# An escaped slash, backslash, percent sign or dot, and escaped controls.
+_ESCAPED_SYNTAX = re.compile(r"%(?:2[Ff]|5[Cc]|25|2[Ee]|[01][0-9A-Fa-f]|7[Ff])")
+_SYNTAX = frozenset("/\\%.")
 
 
 class BrokenGrammar(ValueError):
@@ -119,6 +124,25 @@ def split_url(text: str) -> tuple[Literal["http", "https"], str, str]:
     return cast('Literal["http", "https"]', scheme.lower()), authority, target
 
 
+def is_plain(path: str) -> bool:
+    """True for a path with one reading only."""
+    if not path.startswith("/") or "\\" in path or _ESCAPE.search(path):
+        return False
+    if _ESCAPED_SYNTAX.search(path):
+        return False
+    try:
+        text = unquote_to_bytes(path).decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        return False
+    return not (any(_climbs(segment) for segment in text.split("/")) or _looks_like_syntax(text))
+
+
+def has_prefix(path: str, prefix: str) -> bool:
+    """On the border of a segment: /v1 holds /v1 and /v1/a, but not /v10."""
+    border = prefix if prefix.endswith("/") else f"{prefix}/"
+    return path == prefix or path.startswith(border)
+
+
 def _to_ascii(text: str) -> str:
     """ASCII letters in lower case; labels of other letters only as IDNA 2008 writes them."""
     if not text or len(text) > LONGEST_NAME + 1:
@@ -155,3 +179,15 @@ def _bracketed(text: str) -> Host:
     if address.compressed != inner:
         raise BadHost("an address in an odd spelling")
     return Host(inner, address)
+
+
+def _climbs(segment: str) -> bool:
+    """Dots alone. Some servers first cut what follows a semicolon, or spaces at the end."""
+    name = segment.partition(";")[0]
+    return bool(name) and not name.strip(". ")
+
+
+def _looks_like_syntax(text: str) -> bool:
+    """Some servers fold a wide slash or dot into the plain one."""
+    foreign = [letter for letter in text if not letter.isascii()]
+    return any(_SYNTAX & set(unicodedata.normalize("NFKC", letter)) for letter in foreign)

@@ -1,18 +1,36 @@
 """The seccomp filter of every run: system calls of its level are allowed, all others refused."""
 
 import ctypes
+import errno
 
-from sandbox.inside.filter import arguments, bpf, calls, syscalls
+from sandbox.inside.filter import arguments, bpf, call_rules, syscalls
 from sandbox.inside.filter.arguments import ArgumentCase, Rule
 from sandbox.inside.filter.bpf import Block
-from sandbox.inside.filter.calls import FilterRequirements
+from sandbox.inside.filter.call_rules import FilterRequirements
 from sandbox.inside.layers import libc
 
 _SECCOMP_MODE_FILTER = 2
 _X32_NUMBERS = 0x40000000
-
 # A number without a name is of a kernel newer than our tables: libc then takes an older call.
 _UNKNOWN, _REFUSED = Rule(arguments.ABSENT), Rule(arguments.NO)
+# Of these it is also asked whether the disk was full, before what filled it is taken away.
+TAKING_AWAY = frozenset(
+    {"rename", "renameat", "renameat2", "rmdir", "truncate", "unlink", "unlinkat"}
+)
+# Of these, where there is a shared path to write to: whether there is room.
+WRITING = frozenset(
+    {
+        *("write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "fallocate"),
+        *("sendfile", "copy_file_range", "splice", "io_submit", "mknod", "mknodat"),
+    }
+)
+COUNTED = TAKING_AWAY | {
+    *("creat", "open", "openat", "link", "linkat", "mkdir", "mkdirat", "symlink", "symlinkat"),
+}
+_SET_MODE_FILTER = 1
+_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
+# Without: a kernel before 5.19, or 5.0; no seccomp at all; a listener exists already.
+_NOT_TO_BE_HAD = frozenset({errno.EINVAL, errno.ENOSYS, errno.EBUSY})
 
 
 def program(machine: str, wanted: FilterRequirements) -> Block:
@@ -25,33 +43,14 @@ def program(machine: str, wanted: FilterRequirements) -> Block:
 
 def decisions(machine: str, wanted: FilterRequirements) -> dict[int, Rule]:
     """The rule of every number that has a name."""
-    named = calls.rules(wanted)
+    named = call_rules.rules(wanted)
     return {number: named.get(name, _REFUSED) for name, number in syscalls.table(machine).items()}
-
-
-def _ranges(machine: str, wanted: FilterRequirements) -> list[tuple[int, Rule]]:
-    """Runs of neighbours with one rule, as (first number, rule)."""
-    found = decisions(machine, wanted)
-    ranges: list[tuple[int, Rule]] = []
-    for number in range(max(found) + 2):
-        rule = found.get(number, _UNKNOWN)
-        if not ranges or ranges[-1][1] != rule:
-            ranges.append((number, rule))
-    return ranges
 
 
 def compile_rule(rule: Rule) -> Block:
     block = bpf.answer(rule.otherwise)
     for case in reversed(rule.cases):
         block = _compile_case(case, block)
-    return block
-
-
-def _compile_case(case: ArgumentCase, otherwise: Block) -> Block:
-    """Every check that fails goes the same way, so each carries it along."""
-    block = bpf.answer(case.answer)
-    for check in reversed(case.checks):
-        block = bpf.argument_is(check.argument, check.mask, check.values, block, otherwise)
     return block
 
 
@@ -76,3 +75,55 @@ class SeccompFilter:
 
 class _Header(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def counting_program(machine: str, *, writing: bool = False) -> bpf.Block:
+    """Raises ValueError for a machine without a table."""
+    table = syscalls.table(machine)
+    asked = COUNTED | WRITING if writing else COUNTED
+    counted = sorted(number for name, number in table.items() if name in asked)
+    pass_on = bpf.answer(bpf.ALLOW)
+    ask = bpf.one_of(counted, bpf.answer(bpf.NOTIFY), pass_on)
+    return bpf.for_machine(machine, ask, pass_on)
+
+
+class Counting:
+    """Packed once in the template, loaded by every slot for itself."""
+
+    def __init__(self, machine: str, *, writing: bool = False) -> None:
+        self._program = Program(counting_program(machine, writing=writing))
+        self._number = syscalls.number("seccomp", machine)
+
+    def listen(self) -> int | None:
+        """Load it; returns the listener's descriptor, or None where the kernel has none to give.
+
+        Needs no_new_privs. From here on each of these calls waits until the descriptor's holder
+        answers, or fails with ENOSYS when there is none left.
+        """
+        program = ctypes.c_void_p(self._program.address)
+        for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
+            try:
+                return libc.syscall(self._number, _SET_MODE_FILTER, flags, program)
+            except OSError as error:
+                if error.errno not in _NOT_TO_BE_HAD:
+                    raise
+        return None
+
+
+def _ranges(machine: str, wanted: FilterRequirements) -> list[tuple[int, Rule]]:
+    """Runs of neighbours with one rule, as (first number, rule)."""
+    found = decisions(machine, wanted)
+    ranges: list[tuple[int, Rule]] = []
+    for number in range(max(found) + 2):
+        rule = found.get(number, _UNKNOWN)
+        if not ranges or ranges[-1][1] != rule:
+            ranges.append((number, rule))
+    return ranges
+
+
+def _compile_case(case: ArgumentCase, otherwise: Block) -> Block:
+    """Every check that fails goes the same way, so each carries it along."""
+    block = bpf.answer(case.answer)
+    for check in reversed(case.checks):
+        block = bpf.argument_is(check.argument, check.mask, check.values, block, otherwise)
+    return block

@@ -16,10 +16,8 @@ _libc.mount.argtypes = (
 _libc.statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 _libc.syscall.restype = ctypes.c_long
-
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 4096, 16384, 1 << 18, 1 << 19
-
 PR_SET_PDEATHSIG = 1
 _PR_GET_PDEATHSIG = 2
 PR_SET_DUMPABLE = 4
@@ -30,16 +28,9 @@ PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_SET_MDWE = 65
 MDWE_REFUSE_EXEC_GAIN = 1
-
 _AT_EMPTY_PATH = 0x1000
 _STATX_BYTES = 256
-
-
-def _checked(result: int, what: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-    return result
+_AMBIENT_CLEAR_ALL = 4
 
 
 def prctl(option: int, second: int = 0, third: int = 0) -> int:
@@ -81,3 +72,24 @@ def capset(kept: Iterable[int]) -> None:
     low, high = bits & 0xFFFF_FFFF, bits >> 32
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)), "capset")
+
+
+def last_capability() -> int:
+    """Ask before /proc is replaced by one that shows processes only."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        return int(file.read())
+
+
+def drop_all(last: int) -> None:
+    """The bounding set first: taking from it needs a capability."""
+    for capability in range(last + 1):
+        prctl(PR_CAPBSET_DROP, capability)
+    prctl(PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
+    capset(())
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result

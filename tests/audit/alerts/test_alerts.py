@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.alerts import alerts, fixed_rules
+from audit.alerts import alert_rules, alerts
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertRule, AuditLog, AuditRecord
 
@@ -45,7 +45,7 @@ def backdate(place, actor, ago):
 def raised(place):
     """Also by rules that were asked a moment ago."""
     AlertRule.objects.update(looked_at=None)
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     return list(Alert.objects.filter(organization=place).order_by("rule"))
 
 
@@ -182,7 +182,7 @@ def test_a_clock_that_is_a_day_off_changes_nothing(place, monkeypatch):
     monkeypatch.setattr(timezone, "now", lambda: yesterday)
     happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN")
     AlertRule.objects.update(looked_at=Now() - timedelta(seconds=30))
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     assert Alert.objects.get(organization=place).rule == "outcome_unknown"
 
 
@@ -214,7 +214,7 @@ def test_one_that_was_lately_is_not(place):
 
 
 def test_what_is_always_watched_for_can_be_said(place):
-    for rule in fixed_rules.ALL:
+    for rule in alert_rules.FIXED_RULES:
         rule.full_clean()
 
 
@@ -232,7 +232,7 @@ def test_what_was_found_before_costs_no_statement_of_its_own(place):
         rule = AlertRule.objects.get(name="outcome_unknown")
         AlertRule.objects.update(looked_at=None)
         with CaptureQueriesContext(connection) as asked:
-            assert alerts.raise_for(rule) == []
+            assert alerts.raise_rule_alerts(rule) == []
         return len(asked)
 
     few = looks("t0", "t1", "t2")
@@ -314,16 +314,16 @@ def test_the_page_shows_them_and_takes_the_acknowledgement(organization, admin_c
 def test_what_happened_while_nobody_looked_is_not_missed(place):
     AlertRule.objects.update(looked_at=timezone.now() - timedelta(hours=1))
     happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN", ago=timedelta(minutes=50))
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     assert Alert.objects.get(organization=place).rule == "outcome_unknown"
 
 
 def test_a_rule_over_an_hour_is_not_asked_every_few_seconds(place):
     rule = AlertRule.objects.get(name="unusual_usage")
-    alerts.raise_for(rule)
+    alerts.raise_rule_alerts(rule)
     rule.refresh_from_db()
     looked_at = rule.looked_at
-    alerts.raise_for(rule)
+    alerts.raise_rule_alerts(rule)
     rule.refresh_from_db()
     assert rule.looked_at == looked_at
 

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.alerts import alerts, channels, deliveries
+from audit.alerts import alert_channels, alerts, deliveries
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertChannel, AlertDelivery, AlertRule, AuditRecord
 from tests.stubs.mail import open_office
@@ -38,14 +38,14 @@ def office(settings):
 @pytest.fixture
 def hook(place, by, web):
     """A webhook and what it is signed with."""
-    return channels.create_channel(
+    return alert_channels.create_channel(
         organization=place, name="hook", kind="webhook", target=web.url("/hook"), by=by
     )
 
 
 @pytest.fixture
 def mailbox(place, by, office):
-    return channels.create_channel(
+    return alert_channels.create_channel(
         organization=place, name="mail", kind="email", target="eve@example.com", by=by
     )[0]
 
@@ -60,7 +60,7 @@ def raised(place, *, lost="pay"):
         reason="OUTCOME_UNKNOWN",
     )
     AlertRule.objects.update(looked_at=None)  # however lately it was asked
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     return Alert.objects.get(organization=place, subject=lost)
 
 
@@ -100,19 +100,19 @@ def test_what_was_told_is_not_told_again(place, hook, web):
     raised(place)
     deliveries.send_due()
     due_again(place)
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     deliveries.send_due()
     assert len(web.seen) == 1
     assert delivery_of(place).delivered_at is not None
 
 
 def test_no_channel_is_told_what_is_below_it_or_while_it_is_off(place, hook, mailbox, by):
-    channels.change_channel(channel=hook[0], by=by, enabled=False)
-    channels.change_channel(channel=mailbox, by=by, least="critical")
+    alert_channels.change_channel(channel=hook[0], by=by, enabled=False)
+    alert_channels.change_channel(channel=mailbox, by=by, least="critical")
     alert = Alert(organization=place, rule="x", severity="warning", actor="ada", message="m")
     alert.count, alert.first_at, alert.last_at = 1, timezone.now(), timezone.now()
     alert.save()
-    deliveries.plan(alert)
+    deliveries.plan_deliveries(alert)
     assert not alert.deliveries.exists()
 
 
@@ -145,7 +145,7 @@ def test_it_is_told_when_the_receiver_is_well_again_by_the_same_name(place, hook
 
 
 def test_pauses_grow_to_an_hour():
-    pauses = [deliveries.pause(n) for n in (1, 2, 3, 10, 100_000)]
+    pauses = [deliveries.retry_delay(n) for n in (1, 2, 3, 10, 100_000)]
     assert pauses[:3] == [timedelta(seconds=s) for s in (10, 20, 40)]
     assert pauses[3:] == [timedelta(hours=1)] * 2
 
@@ -222,7 +222,7 @@ def test_one_alert_its_receiver_will_not_take_keeps_back_no_other(place, hook, w
 
 def hooks(organization, web, *, count=1):
     for number in range(count):
-        channels.create_channel(
+        alert_channels.create_channel(
             organization=organization, name=f"{organization}-{number}", kind="webhook",
             target=web.url(f"/{organization}"), by=Actor("person", "eve", organization),
         )  # fmt: skip
@@ -308,7 +308,9 @@ def test_an_open_alert_is_told_again_when_it_has_become_worse(place, hook, web):
 def test_an_address_nobody_can_write_to_ends_no_round(place, hook, mailbox, web, by):
     AlertChannel.objects.filter(pk=mailbox.pk).update(target="eve\u017f@example.com")
     mailbox.refresh_from_db()
-    assert deliveries.try_channel(channel=mailbox, by=by) == "The address cannot be written to."
+    assert (
+        deliveries.send_test_message(channel=mailbox, by=by) == "The address cannot be written to."
+    )
     raised(place)
     assert deliveries.send_due() == 1
     assert deliveries.failures_of(place).get().channel == mailbox
@@ -323,13 +325,13 @@ def test_a_mail_server_that_refuses_is_named_with_its_code(place, mailbox, offic
 
 def test_without_a_mail_server_the_channel_says_so(place, mailbox, settings, by):
     settings.EMAIL_OPTIONS = {}
-    assert "EMAIL_URL" in deliveries.try_channel(channel=mailbox, by=by)
+    assert "EMAIL_URL" in deliveries.send_test_message(channel=mailbox, by=by)
 
 
 def test_a_trial_says_what_came_of_it_and_is_on_record(place, hook, web, by):
-    assert deliveries.try_channel(channel=hook[0], by=by) == ""
+    assert deliveries.send_test_message(channel=hook[0], by=by) == ""
     web.replies["/hook"] = Reply(404)
-    assert "404" in deliveries.try_channel(channel=hook[0], by=by)
+    assert "404" in deliveries.send_test_message(channel=hook[0], by=by)
     assert json.loads(web.seen[0].body)["type"] == "test"
     outcomes = AuditRecord.objects.filter(organization=place, code="ALERT.TEST")
     assert {one.outcome for one in outcomes} == {"success", "failure"}
@@ -343,25 +345,25 @@ def test_a_trial_says_what_came_of_it_and_is_on_record(place, hook, web, by):
     ],
 )  # fmt: skip
 def test_no_webhook_reaches_inside(place, by, target):
-    channel, _ = channels.create_channel(
+    channel, _ = alert_channels.create_channel(
         organization=place, name="inside", kind="webhook", target=target, by=by
     )
-    assert deliveries.try_channel(channel=channel, by=by) != ""
+    assert deliveries.send_test_message(channel=channel, by=by) != ""
 
 
 def test_one_in_the_clear_goes_nowhere_public(place, by, settings):
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.0/8"]
-    with pytest.raises(deliveries.NotTold, match="https alone"):
+    with pytest.raises(deliveries.DeliveryFailed, match="https alone"):
         outbound.post("http://1.1.1.1/", [], b"{}", 1, "acme")
 
 
 def test_nor_where_the_operator_opened_nothing(hook, web, settings, by):
     settings.EGRESS_ALLOW_PRIVATE = []
-    assert "https alone" in deliveries.try_channel(channel=hook[0], by=by)
+    assert "https alone" in deliveries.send_test_message(channel=hook[0], by=by)
     assert web.connections == 0
 
 
 def test_no_redirect_is_followed(hook, web, by):
     web.replies["/hook"] = Reply(307, [("Location", web.url("/elsewhere"))])
-    assert "307" in deliveries.try_channel(channel=hook[0], by=by)
+    assert "307" in deliveries.send_test_message(channel=hook[0], by=by)
     assert len(web.seen) == 1

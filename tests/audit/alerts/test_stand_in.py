@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from django.db.models.functions import Now
 
-from audit import stand_in
+from audit import tasks
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertRule
@@ -32,11 +32,11 @@ def place():
 def test_a_worker_raises_alerts_where_nobody_has_looked_lately(place, silent_s):
     looked_at = None if silent_s is None else Now() - timedelta(seconds=silent_s)
     AlertRule.objects.update(looked_at=looked_at)
-    assert stand_in.look()
+    assert tasks.replace_silent_beat()
     assert Alert.objects.filter(organization=place).count() == 1
 
 
 def test_a_worker_leaves_it_to_beat_which_has_just_looked(place):
     AlertRule.objects.update(looked_at=Now())
-    assert not stand_in.look()
+    assert not tasks.replace_silent_beat()
     assert not Alert.objects.filter(organization=place).exists()

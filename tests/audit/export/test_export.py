@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.events import Event
-from audit.export import csvsafe, export
-from audit.log import checkpoints, merkle, signing
+from audit.export import export
+from audit.log import checkpoints, key_files, merkle
 from audit.models import AuditLeaf, AuditRecord
-from audit.records import search
+from audit.records import record_search
 from tests import factories
 from tests.audit.evidence import BY, HERE, call, events, now, sealed
 
-ALL = search.RecordSearch(HERE)
+ALL = record_search.RecordSearch(HERE)
 
 
 def whole(name, wanted=ALL):
-    return b"".join(export.parts(wanted, name))
+    return b"".join(export.export_parts(wanted, name))
 
 
 def test_a_line_is_what_its_leaf_was_made_of(ledger):
@@ -45,7 +45,9 @@ def test_an_export_longer_than_a_batch_holds_everything_once_in_order(ledger, mo
 def test_filters_narrow_an_export(ledger):
     made = sealed(3)
     row = AuditRecord.objects.get(pk=made[1])
-    wanted = search.within(ALL, since=row.occurred_at, until=row.occurred_at + timedelta(0, 0, 1))
+    wanted = record_search.replace_filters(
+        ALL, since=row.occurred_at, until=row.occurred_at + timedelta(0, 0, 1)
+    )
     assert str(made[1]) in whole("jsonl", wanted).decode()
     assert len(whole("jsonl", wanted).splitlines()) == 1
 
@@ -53,7 +55,7 @@ def test_filters_narrow_an_export(ledger):
 def test_what_is_written_after_an_export_began_is_not_part_of_it(ledger, monkeypatch):
     monkeypatch.setattr(export, "BATCH", 2)
     sealed(3)
-    parts = export.parts(ALL, "jsonl")
+    parts = export.export_parts(ALL, "jsonl")
     first = next(parts) + next(parts)
     call(said="late")
     assert len((first + b"".join(parts)).splitlines()) == 3
@@ -73,15 +75,15 @@ BEGINNINGS = ["=", "+", "-", "@", "\t", "\r", "\n", " =", ' "=', "'=", "\u00a0@"
 
 @pytest.mark.parametrize("begin", BEGINNINGS, ids=ascii)
 def test_no_cell_is_a_formula(begin):
-    assert csvsafe.safe(f"{begin}cmd|' /C calc'!A0").startswith("'")
+    assert export.escape_formula(f"{begin}cmd|' /C calc'!A0").startswith("'")
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")),
                 min_size=1, max_size=5))  # fmt: skip
 def test_every_cell_comes_back_but_for_the_apostrophe(cells):
-    line = csvsafe.line(cells).decode()
+    line = export.csv_row(cells).decode()
     read = next(csv.reader(io.StringIO(line, newline=""), strict=True), [""])
-    assert read == [csvsafe.safe(cell) for cell in cells] or cells == [""]
+    assert read == [export.escape_formula(cell) for cell in cells] or cells == [""]
 
 
 def test_ocsf_names_who_what_where_and_vouches_for_it(ledger):
@@ -95,10 +97,10 @@ def test_ocsf_names_who_what_where_and_vouches_for_it(ledger):
     assert event["api"]["operation"] == "TOOL.START"
     assert abs(event["time"] - now().timestamp() * 1000) < 60_000
     attestation = event["attestation"]
-    assert attestation["chain_uid"] == signing.origin(HERE)
+    assert attestation["chain_uid"] == key_files.log_origin(HERE)
     assert attestation["fingerprint"]["value"] == bytes(leaf.hash).hex()
     assert merkle.leaf_hash(event["raw_data"].encode()) == bytes(leaf.hash)
-    assert checkpoints.read(event["unmapped"]["checkpoint"]).size >= 1
+    assert checkpoints.read_note(event["unmapped"]["checkpoint"]).size >= 1
 
 
 def test_ocsf_vouches_for_nothing_that_is_not_sealed(ledger):
@@ -110,7 +112,7 @@ def test_ocsf_vouches_for_nothing_that_is_not_sealed(ledger):
 
 def test_an_export_is_on_record_before_its_first_byte(ledger):
     sealed(1)
-    stream = export.begin(search.within(ALL, code="TOOL."), "csv", BY)
+    stream = export.begin_export(record_search.replace_filters(ALL, code="TOOL."), "csv", BY)
     (told,) = events(Event.AUDIT_EXPORT)
     assert (told.actor, told.subject, told.source_ip) == ("magpie", "csv", "10.1.2.3")
     assert told.details["filters"] == {"code": "TOOL."}
@@ -118,13 +120,13 @@ def test_an_export_is_on_record_before_its_first_byte(ledger):
 
 
 def test_no_more_exports_at_once_than_the_process_bears(ledger):
-    open_ones = [export.ExportStream(ALL, "jsonl") for _ in range(export.OF_ORGANIZATION)]
+    open_ones = [export.ExportStream(ALL, "jsonl") for _ in range(export.ORGANIZATION_CONCURRENT)]
     with pytest.raises(export.TooManyExports):
-        export.begin(ALL, "jsonl", BY)
+        export.begin_export(ALL, "jsonl", BY)
     assert events(Event.AUDIT_EXPORT) == []
     others = [replace(ALL, organization=f"other-{number}") for number in range(3)]
     open_ones += [export.ExportStream(one, "jsonl") for one in others[:2]]
-    assert len(open_ones) == export.AT_ONCE
+    assert len(open_ones) == export.MOST_CONCURRENT
     with pytest.raises(export.TooManyExports):
         export.ExportStream(others[2], "jsonl")
     for one in open_ones:
@@ -139,7 +141,7 @@ def test_a_file_has_a_signed_manifest_beside_it(ledger, tmp_path):
     call_command("audit_export", str(file), organization=HERE, verbosity=0)
     note = (tmp_path / "e.jsonl.manifest").read_text()
     said = dict(line.split(" ", 1) for line in note.split("\n\n")[0].splitlines()[1:])
-    signer = signing.manifest_signer(HERE)
+    signer = key_files.manifest_signer(HERE)
     assert checkpoints.signed_by(note, {signer.key_id: signer.public}) == [signer.key_id]
     assert said["sha256"] == sha256(file.read_bytes()).hexdigest()
     assert (said["records"], said["indexes"]) == ("4", "0-3")
@@ -172,7 +174,7 @@ def test_a_wrong_export_is_400(admin_api, query):
 
 def test_an_export_beyond_what_is_served_at_once_is_503(admin_api, organization):
     own = replace(ALL, organization=organization.slug)
-    open_ones = [export.ExportStream(own, "jsonl") for _ in range(export.OF_ORGANIZATION)]
+    open_ones = [export.ExportStream(own, "jsonl") for _ in range(export.ORGANIZATION_CONCURRENT)]
     answer = admin_api.get("/audit/export")
     for one in open_ones:
         one.close()

@@ -7,16 +7,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from audit.log import checkpoints
-from audit.log.checkpoints import Acceptance, BadNote, Signer, Statement
+from audit.log.checkpoints import Acceptance, BadNote, CheckpointStatement, Signer
 
 SIGNER = Signer("toolcrib/acme", Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-STATED = Statement("toolcrib/acme", 12, bytes(32), datetime(2026, 5, 4, 3, 2, 1, 5, UTC))
-NOTE = checkpoints.sign(STATED, SIGNER)
+STATED = CheckpointStatement("toolcrib/acme", 12, bytes(32), datetime(2026, 5, 4, 3, 2, 1, 5, UTC))
+NOTE = checkpoints.sign_statement(STATED, SIGNER)
 KEYS = {SIGNER.key_id: SIGNER.public}
 
 
 def test_a_note_is_read_as_it_was_stated():
-    assert checkpoints.read(NOTE) == STATED
+    assert checkpoints.read_note(NOTE) == STATED
     assert checkpoints.signed_by(NOTE, KEYS) == [SIGNER.key_id]
 
 
@@ -41,14 +41,14 @@ def test_a_note_is_read_as_it_was_stated():
 def test_what_can_be_said_in_two_ways_is_refused(said, instead):
     assert said in NOTE
     with pytest.raises(BadNote):
-        checkpoints.read(NOTE.replace(said, instead, 1))
+        checkpoints.read_note(NOTE.replace(said, instead, 1))
 
 
 def test_that_a_break_was_accepted_is_in_what_is_signed():
     accepted = Acceptance("ada", 'a "backup"\n\nof Sunday', "rolled back")
     said = replace(STATED, accepted=accepted)
-    note = checkpoints.sign(said, SIGNER)
-    assert checkpoints.read(note) == said
+    note = checkpoints.sign_statement(said, SIGNER)
+    assert checkpoints.read_note(note) == said
     with pytest.raises(BadNote):
         checkpoints.signed_by(note.replace("ada", "eve"), KEYS)
 

@@ -96,8 +96,8 @@ def test_the_database_writes_the_body_that_the_mac_was_made_over(db, text, execu
     )  # fmt: skip
     body, moment, mac = line_in_database(made)
     assert body == rfc8785.dumps(json.loads(body))
-    assert mac == leaves.mac_of("somewhere", body)
-    line = leaves.line_of(body, mac, moment)
+    assert mac == leaves.record_mac("somewhere", body)
+    line = leaves.leaf_line(body, mac, moment)
     assert line == rfc8785.dumps(orjson.loads(line))
     assert AuditRecord.objects.get(pk=made).occurred_at.isoformat()[:19] == moment[:19]
 
@@ -126,7 +126,7 @@ def test_a_tree_that_grew_has_the_root_of_one_that_was_built(hashes, size):
     while grown < size:
         step = random.Random(size + grown).randint(1, size - grown)
         grown = merkle.extend(frontier, grown, hashes[grown : grown + step])
-    assert merkle.root_of(frontier) == naive_root(hashes[:size])
+    assert merkle.frontier_root(frontier) == naive_root(hashes[:size])
     assert len(frontier) == size.bit_count()
 
 
@@ -152,7 +152,7 @@ def test_every_older_tree_is_the_beginning_of_a_newer(hashes, new):
     for old in range(1, new + 1):
         proof = merkle.consistency_proof(old, new, subtree)
         before, after = naive_root(hashes[:old]), naive_root(hashes[:new])
-        assert merkle.consistent(old, new, before, after, proof)
-        assert not merkle.consistent(old, new, merkle.EMPTY, after, proof)
+        assert merkle.is_consistent(old, new, before, after, proof)
+        assert not merkle.is_consistent(old, new, merkle.EMPTY, after, proof)
         if old < new:
-            assert not merkle.consistent(old, new, before, merkle.EMPTY, proof)
+            assert not merkle.is_consistent(old, new, before, merkle.EMPTY, proof)

@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, transaction
 from audit.actions import Actor, record
 from audit.errors import Unwritable
 from audit.events import Event, Outcome
-from audit.log import keyfile
+from audit.log import key_files
 from audit.models import (
     AuditKey,
     AuditLeaf,
@@ -89,21 +89,21 @@ def test_a_key_of_payloads_is_never_changed_only_forgotten(ledger):
 def no_keys(tmp_path, monkeypatch):
     """Another process's: what was read before is not remembered."""
     monkeypatch.setattr(settings, "KEYS_DIR", tmp_path / "keys")
-    keyfile.root_key.cache_clear()
-    keyfile.derived.cache_clear()
+    key_files.root_key.cache_clear()
+    key_files.derived_key.cache_clear()
     yield tmp_path / "keys"
-    keyfile.root_key.cache_clear()
-    keyfile.derived.cache_clear()
+    key_files.root_key.cache_clear()
+    key_files.derived_key.cache_clear()
 
 
 def test_a_key_that_cannot_be_used_makes_the_audit_unwritable(ledger, no_keys):
     no_keys.mkdir()
-    (no_keys / keyfile.RECORDS).write_bytes(b"short")
+    (no_keys / key_files.ROOT_KEY_FILE).write_bytes(b"short")
     with pytest.raises(Unwritable) as refused:
         written()
     assert "does not hold 32 bytes" in str(refused.value.__cause__)
-    (no_keys / keyfile.RECORDS).unlink()
-    (no_keys / keyfile.RECORDS).mkdir()
+    (no_keys / key_files.ROOT_KEY_FILE).unlink()
+    (no_keys / key_files.ROOT_KEY_FILE).mkdir()
     with pytest.raises(Unwritable):
         written()
     assert AuditRecord.objects.count() == 0

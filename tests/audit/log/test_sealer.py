@@ -13,8 +13,8 @@ from django.db import connection, connections, transaction
 from audit import metrics
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.log import leaves, merkle, publishing, sealer, sealing, standing
-from audit.log.sealer import Sealer, seal
+from audit.log import checkpoint_publication, leaves, log_status, merkle, seal_batches, sealer
+from audit.log.sealer import Sealer, seal_logs
 from audit.models import AuditLeaf, AuditLog, AuditNode, AuditRecord, Checkpoint
 from config.local.embedded import database_url
 from tests.audit.logs import lines_of, scribble, settled, write
@@ -23,7 +23,7 @@ from tests.conditions import until
 
 def root_of(name):
     log = AuditLog.objects.get(name=name)
-    return merkle.root_of(sealing.frontier_of(bytes(log.frontier), log.size))
+    return merkle.frontier_root(seal_batches.split_frontier(bytes(log.frontier), log.size))
 
 
 def indexes(name):
@@ -34,49 +34,49 @@ def indexes(name):
 def test_every_record_has_its_place_and_the_tree_is_that_of_their_lines(ledger):
     write("here", 5)
     write("there", 3)
-    assert seal() == 8
+    assert seal_logs() == 8
     assert indexes("here") == [0, 1, 2, 3, 4]
-    assert root_of("here") == merkle.root_of_leaves(map(merkle.leaf_hash, lines_of("here")))
+    assert root_of("here") == merkle.leaves_root(map(merkle.leaf_hash, lines_of("here")))
     assert Checkpoint.objects.get(log__name="there").size == 3
 
 
 def test_what_is_sealed_is_not_sealed_again(ledger):
     write("here", 2)
-    assert [seal(), seal(), seal("here")] == [2, 0, 0]
+    assert [seal_logs(), seal_logs(), seal_logs("here")] == [2, 0, 0]
 
 
 def test_only_the_log_that_is_named_is_sealed(ledger):
     write("here", 1)
     write("there", 1)
-    assert seal("there") == 1
+    assert seal_logs("there") == 1
     assert not AuditLog.objects.filter(name="here").exists()
 
 
 def test_the_macs_of_places_bind_them(ledger):
     write("here", 2)
-    seal()
+    seal_logs()
     for leaf in AuditLeaf.objects.all():
-        assert bytes(leaf.mac) == leaves.place_mac("here", leaf.index, bytes(leaf.hash))
+        assert bytes(leaf.mac) == leaves.position_mac("here", leaf.index, bytes(leaf.hash))
 
 
 def test_complete_subtrees_are_kept(ledger, monkeypatch):
-    monkeypatch.setattr(sealing, "BATCH", 100)
+    monkeypatch.setattr(seal_batches, "BATCH", 100)
     write("here", 600)
-    seal()
+    seal_logs()
     hashes = [merkle.leaf_hash(line) for line in lines_of("here")]
     assert [bytes(node.hash) for node in AuditNode.objects.order_by("index")] == [
-        merkle.root_of_leaves(hashes[:256]),
-        merkle.root_of_leaves(hashes[256:512]),
+        merkle.leaves_root(hashes[:256]),
+        merkle.leaves_root(hashes[256:512]),
     ]
 
 
 def test_batches_follow_each_other_without_a_gap(ledger, monkeypatch):
-    monkeypatch.setattr(sealing, "BATCH", 7)
-    monkeypatch.setattr(sealing, "PLAN", 20)
+    monkeypatch.setattr(seal_batches, "BATCH", 7)
+    monkeypatch.setattr(seal_batches, "PLAN", 20)
     write("here", 50)
-    assert seal() == 50
+    assert seal_logs() == 50
     assert indexes("here") == list(range(50))
-    assert root_of("here") == merkle.root_of_leaves(map(merkle.leaf_hash, lines_of("here")))
+    assert root_of("here") == merkle.leaves_root(map(merkle.leaf_hash, lines_of("here")))
 
 
 def test_a_slow_transaction_does_not_slip_behind_the_sealer(ledger):
@@ -94,20 +94,20 @@ def test_a_slow_transaction_does_not_slip_behind_the_sealer(ledger):
         slow = pool.submit(slowly)
         assert wrote.wait(30)
         scribble("here", 3)
-        sealed_meanwhile = seal()
+        sealed_meanwhile = seal_logs()
         finish.set()
         slow.result()
-    assert (sealed_meanwhile, seal()) == (0, 4)
+    assert (sealed_meanwhile, seal_logs()) == (0, 4)
     first = AuditLeaf.objects.get(index=0).record_id
     assert first == AuditRecord.objects.order_by("occurred_at").first().pk
 
 
 def test_the_horizon_moves_on_so_that_little_is_looked_through(ledger):
     write("here", 1)
-    seal()
+    seal_logs()
     before = AuditLog.objects.get().horizon
     write("here", 1)
-    seal()
+    seal_logs()
     assert int(AuditLog.objects.get().horizon) > int(before)
 
 
@@ -115,7 +115,7 @@ def test_the_horizon_moves_on_so_that_little_is_looked_through(ledger):
 def test_a_backup_in_another_server_is_sealed_to_the_end(ledger, horizon):
     """There the numbers of transactions begin anew: rows come from what looks like the future."""
     write("here", 2)
-    seal()
+    seal_logs()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE audit_auditlog SET horizon = %s::xid8", [horizon])
         cursor.execute(
@@ -127,7 +127,7 @@ def test_a_backup_in_another_server_is_sealed_to_the_end(ledger, horizon):
             "ALTER TABLE audit_auditrecord ALTER transaction SET DEFAULT pg_current_xact_id()"
         )
     write("here", 1)
-    assert seal() == 3
+    assert seal_logs() == 3
     assert int(AuditLog.objects.get().horizon) < 8 * 10**18
 
 
@@ -135,7 +135,7 @@ def test_a_backup_in_another_server_is_sealed_to_the_end(ledger, horizon):
 def test_a_backup_in_another_server_is_sealed_to_the_end_after_a_halt(ledger, horizon):
     """A sealer that began while the log was halted has looked for such rows in vain."""
     write("here", 2)
-    seal()
+    seal_logs()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE audit_auditlog SET horizon = %s::xid8", [horizon])
         cursor.execute(
@@ -149,10 +149,12 @@ def test_a_backup_in_another_server_is_sealed_to_the_end_after_a_halt(ledger, ho
         cursor.execute(
             "ALTER TABLE audit_auditrecord ALTER transaction SET DEFAULT pg_current_xact_id()"
         )
-    assert sealing.seal_log("here") == (0, False)
-    publishing.accept(name="here", by=Actor("person", "p", "here"), reason="restored")
+    assert seal_batches.seal_log("here") == (0, False)
+    checkpoint_publication.accept_break(
+        name="here", by=Actor("person", "p", "here"), reason="restored"
+    )
     until(settled)
-    assert sealing.seal_log("here", foreign=False) == (3, False)
+    assert seal_batches.seal_log("here", foreign=False) == (3, False)
 
 
 def test_a_forged_record_is_sealed_as_it_is_and_told_of(ledger):
@@ -162,20 +164,20 @@ def test_a_forged_record_is_sealed_as_it_is_and_told_of(ledger):
         cursor.execute("GRANT UPDATE ON audit_auditrecord TO CURRENT_USER")
         cursor.execute("UPDATE audit_auditrecord SET actor = 'eve' WHERE id = %s", [made])
     before = metrics.forged._value.get()
-    assert seal() == 3
+    assert seal_logs() == 3
     told = AuditRecord.objects.get(code=Event.AUDIT_FORGED)
     assert told.details == {"count": 1, "first": [{"record": str(made), "index": 1}]}
     assert metrics.forged._value.get() == before + 1
-    assert seal() == 1
+    assert seal_logs() == 1
 
 
 def test_two_sealers_at_once_give_each_record_one_place(ledger, monkeypatch):
-    monkeypatch.setattr(sealing, "BATCH", 5)
+    monkeypatch.setattr(seal_batches, "BATCH", 5)
     write("here", 60)
 
     def work():
         try:
-            return seal()
+            return seal_logs()
         finally:
             connection.close()
 
@@ -183,7 +185,7 @@ def test_two_sealers_at_once_give_each_record_one_place(ledger, monkeypatch):
         counts = [one.result() for one in [pool.submit(work) for _ in range(3)]]
     assert sum(counts) == 60
     assert indexes("here") == list(range(60))
-    assert seal() == 0
+    assert seal_logs() == 0
 
 
 @pytest.fixture
@@ -207,7 +209,7 @@ def test_the_sealer_seals_and_signs_what_comes(working):
     until(lambda: Checkpoint.objects.filter(size=3).exists())
     write("there", 1)
     until(lambda: Checkpoint.objects.filter(log__name="there").exists())
-    assert standing.sealer_silent_s() < 10
+    assert log_status.sealer_silent_s() < 10
 
 
 def test_a_transaction_left_open_is_told_of_once(ledger, monkeypatch):
@@ -221,14 +223,14 @@ def test_a_transaction_left_open_is_told_of_once(ledger, monkeypatch):
         scribble("here", 2)
         for _ in range(2):
             monkeypatch.setattr(working, "_beaten", float("-inf"))
-            working._turn()
+            working._run_pass()
         cursor.execute("ROLLBACK")
     other.close()
     told = AuditRecord.objects.get(code=Event.AUDIT_UNSEALED)
     assert (told.organization, told.reason) == ("here", "transaction_open")
     assert (told.details["pid"], told.details["application"]) == (pid, ledger)
     until(settled)
-    assert seal() == 3
+    assert seal_logs() == 3
 
 
 def test_the_sealer_goes_on_when_its_connections_are_cut(working, ledger):
@@ -257,28 +259,28 @@ def test_a_sealer_may_be_killed_at_any_moment(ledger, anchored):
     while killed.poll() is None:
         written += len(write("here", 5) + write("there", 1))
     sealed_meanwhile = AuditLeaf.objects.count()
-    seal()
+    seal_logs()
     for name in ("here", "there"):
         assert indexes(name) == list(range(AuditLog.objects.get(name=name).size))
-        assert root_of(name) == merkle.root_of_leaves(map(merkle.leaf_hash, lines_of(name)))
-    publishing.watch()
+        assert root_of(name) == merkle.leaves_root(map(merkle.leaf_hash, lines_of(name)))
+    checkpoint_publication.compare_logs()
     assert not AuditLog.objects.exclude(halted_at=None).exists()
     assert killed.returncode == 0
     assert 0 < sealed_meanwhile <= written == AuditLeaf.objects.count()
 
 
 def test_a_sealer_that_never_spoke_is_known_to_be_silent(ledger):
-    assert standing.sealer_silent_s() is None
+    assert log_status.sealer_silent_s() is None
     record(Event.LOGIN, by=Actor("person", "p", "here"), outcome=Outcome.SUCCESS)
-    assert standing.sealer_silent_s() == float("inf")
+    assert log_status.sealer_silent_s() == float("inf")
 
 
 def test_a_log_that_grew_by_one_record_at_a_time_has_the_roots_of_one_built_anew(ledger):
     for _ in range(33):
         write("here")
-        seal("here")
+        seal_logs("here")
     hashes = [merkle.leaf_hash(line) for line in lines_of("here")]
     roots = AuditLog.objects.get(name="here").checkpoints.values_list("size", "root")
     assert {size: bytes(root) for size, root in roots} == {
-        size: merkle.root_of_leaves(hashes[:size]) for size in range(1, 34)
+        size: merkle.leaves_root(hashes[:size]) for size in range(1, 34)
     }

@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 
 from audit.actions import Actor
 from audit.events import Event
-from audit.log import keyfile
-from audit.log.proofs import proof_of
+from audit.log import key_files
+from audit.log.proofs import inclusion_proof
 from audit.models import AuditKey, AuditPayload, AuditRecord
 from audit.records import erasure, payloads
 from audit.records.erasure import ErasureScope
@@ -27,13 +27,13 @@ def _no_key_known():
 
 
 def erase(**scope):
-    return erasure.erase(ErasureScope(HERE, **scope), by=ADMIN, reason="they asked")
+    return erasure.erase_payloads(ErasureScope(HERE, **scope), by=ADMIN, reason="they asked")
 
 
 def opens(record_id):
     try:
-        return bool(payloads.opened(record_id))
-    except payloads.Erased:
+        return bool(payloads.open_payload(record_id))
+    except payloads.PayloadErased:
         return False
 
 
@@ -67,7 +67,7 @@ def test_an_organizations_are_erased_with_its_key(ledger):
 def test_no_backup_of_the_database_opens_what_was_erased_with_its_key(ledger, used_again):
     gone = call(said="Anna")
     kept = [AuditKey.objects.get(pk=HERE), AuditPayload.objects.get(pk=gone)]
-    mark = payloads.mark(HERE, "anna")
+    mark = payloads.word_mark(HERE, "anna")
     erase()
     if used_again:
         call()
@@ -77,7 +77,7 @@ def test_no_backup_of_the_database_opens_what_was_erased_with_its_key(ledger, us
         type(row).objects.bulk_create([row])
     payloads._keys.clear()
     assert not opens(gone)
-    assert mark in kept[1].words and payloads.mark(HERE, "anna") != mark
+    assert mark in kept[1].words and payloads.word_mark(HERE, "anna") != mark
     later = call()
     payloads._keys.clear()
     assert (opens(gone), opens(later)) == (False, True)
@@ -86,7 +86,7 @@ def test_no_backup_of_the_database_opens_what_was_erased_with_its_key(ledger, us
 def test_a_key_that_does_not_open_is_replaced_only_when_something_is_to_be_kept(ledger):
     made = call()
     wrapped = AuditKey.objects.get(pk=HERE).wrapped
-    file = keyfile.path_of(f"payloads/{HERE}.key")
+    file = key_files.path_of(f"payloads/{HERE}.key")
     content = file.read_bytes()
     payloads._keys.clear()
     file.unlink()
@@ -130,9 +130,9 @@ def test_an_erasure_is_on_record_with_its_reason_before_and_after(ledger):
 
 def test_sealed_records_are_proved_after_as_before(ledger):
     made = sealed(3)
-    before = proof_of(made[1])
+    before = inclusion_proof(made[1])
     erase()
-    assert proof_of(made[1]).split("\n\n")[0] == before.split("\n\n")[0]
+    assert inclusion_proof(made[1]).split("\n\n")[0] == before.split("\n\n")[0]
 
 
 def test_the_command_erases_and_says_how_many(ledger, capsys):
@@ -241,4 +241,4 @@ def test_who_may_only_read_erases_nothing(organization):
 def test_what_comes_in_meanwhile_is_not_erased(ledger):
     call()
     scope = ErasureScope(HERE, before=now() - timedelta(hours=1))
-    assert erasure.erase(scope, by=BY, reason="r") == 0
+    assert erasure.erase_payloads(scope, by=BY, reason="r") == 0

@@ -7,11 +7,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from audit.events import Event
-from audit.log import checkpoints, merkle, signing
-from audit.log.sealer import seal
+from audit.log import checkpoints, key_files, merkle
+from audit.log.sealer import seal_logs
 from audit.models import AuditLeaf, AuditLog, AuditPayload, AuditRecord, AuditSegment
 from audit.records import erasure, retention
-from audit.records.retention import NotKept
+from audit.records.retention import RetentionFailed
 from tests.audit.evidence import HERE, call, events, now, sealed
 
 
@@ -34,7 +34,7 @@ def years_later(monkeypatch):
 
 
 def keep(records_days=400, payload_days=90):
-    return retention.keep(records_days=records_days, payload_days=payload_days)
+    return retention.apply_retention(records_days=records_days, payload_days=payload_days)
 
 
 def lines(kept):
@@ -78,14 +78,14 @@ def test_a_file_has_its_checkpoint_and_a_signed_manifest(kept, years_later):
     sealed(2)
     keep()
     (manifest,), (note,) = kept.rglob("*.manifest"), kept.rglob("*.checkpoint")
-    (of_manifest,) = checkpoints.signed_by(manifest.read_text(), signing.manifest_keys(HERE))
-    assert of_manifest == signing.manifest_signer(HERE).key_id
-    (of_note,) = checkpoints.signed_by(note.read_text(), signing.trusted(HERE))
-    assert of_note == signing.signers_after(HERE, "")[0].key_id
-    assert not checkpoints.signed_by(manifest.read_text(), signing.trusted(HERE))
+    (of_manifest,) = checkpoints.signed_by(manifest.read_text(), key_files.manifest_keys(HERE))
+    assert of_manifest == key_files.manifest_signer(HERE).key_id
+    (of_note,) = checkpoints.signed_by(note.read_text(), key_files.trusted_keys(HERE))
+    assert of_note == key_files.next_signers(HERE, "")[0].key_id
+    assert not checkpoints.signed_by(manifest.read_text(), key_files.trusted_keys(HERE))
     segment = AuditSegment.objects.get()
     assert f"sha256 {segment.sha256}\n" in manifest.read_text()
-    assert checkpoints.read(note.read_text()).size >= segment.end
+    assert checkpoints.read_note(note.read_text()).size >= segment.end
 
 
 def test_what_retention_does_is_on_record(kept, years_later):
@@ -116,13 +116,20 @@ def test_a_later_run_goes_on_behind_the_last_segment(kept, years_later, monkeypa
     monkeypatch.setattr(retention, "LONGEST", 2)
     sealed(5)
     keep()
-    seal(HERE)
+    seal_logs(HERE)
     segments = AuditSegment.objects.order_by("first").values_list("first", "end")
     assert [*segments][:2] == [(0, 2), (2, 4)]
     assert len(lines(kept)) == AuditSegment.objects.latest("end").end
 
 
-STEPS = ["manifests.write", "check_file", "manifests.manifest", "_begun", "_empty", "_finish"]
+STEPS = [
+    "shared_files.write_atomically",
+    "check_file",
+    "key_files.signed_manifest",
+    "_create_segment",
+    "_remove_records",
+    "_mark_removed",
+]
 
 
 @pytest.mark.part("faults", but_each=4)
@@ -154,7 +161,7 @@ def test_killed_between_two_batches_the_next_run_removes_the_rest(kept, years_la
     made = sealed(5)
     due = retention.next_range(AuditLog.objects.get(), retention.timezone.now())
     erasure.erase_where(HERE, "true", [], by="retention")
-    retention.archive(due)
+    retention.archive_range(due)
     AuditRecord.objects.filter(pk__in=made[:2]).delete()
     keep()
     assert old(made) == 0
@@ -163,10 +170,10 @@ def test_killed_between_two_batches_the_next_run_removes_the_rest(kept, years_la
 @pytest.mark.parametrize("harm", ["gone", "changed"])
 def test_without_its_file_no_record_of_a_segment_is_removed(kept, years_later, harm):
     made = sealed(3)
-    retention.archive(retention.next_range(AuditLog.objects.get(), retention.timezone.now()))
+    retention.archive_range(retention.next_range(AuditLog.objects.get(), retention.timezone.now()))
     (file,) = kept.rglob("*.jsonl.gz")
     file.unlink() if harm == "gone" else file.write_bytes(b"x")
-    with pytest.raises(NotKept, match="not the file"):
+    with pytest.raises(RetentionFailed, match="not the file"):
         keep()
     assert old(made) == 3
     assert events(Event.AUDIT_RETENTION)[-1].outcome == "failure"
@@ -174,8 +181,8 @@ def test_without_its_file_no_record_of_a_segment_is_removed(kept, years_later, h
 
 def test_a_record_that_is_not_what_was_sealed_stops_it(kept, years_later, monkeypatch):
     made = sealed(3)
-    monkeypatch.setattr(retention, "lines_of", lambda due: iter([b"{}\n"] * 3))
-    with pytest.raises(NotKept, match="Record 0"):
+    monkeypatch.setattr(retention, "range_lines", lambda due: iter([b"{}\n"] * 3))
+    with pytest.raises(RetentionFailed, match="Record 0"):
         keep()
     assert old(made) == 3
     assert not AuditSegment.objects.exists()

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from audit.verification.rows import LogRow
+from audit.verification.log_source import LogRow
 from tests.audit import worlds
 from tests.audit.tamperings import ATTACKS, Attack, a_node_changed
 from tests.audit.worlds import World

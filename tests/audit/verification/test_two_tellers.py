@@ -5,7 +5,7 @@ import threading
 from django.db import connection
 
 from audit.actions import Actor, record
-from audit.alerts import alerts, channels, deliveries
+from audit.alerts import alert_channels, alerts, deliveries
 from audit.events import Event, Outcome
 from audit.models import AlertDelivery
 from tests.stubs.web import Held, Reply, serving
@@ -17,7 +17,7 @@ def test_two_workers_tell_it_once(ledger, settings):
     held = Held(Reply(204))
     with serving() as web:
         web.replies["/hook"] = held
-        channels.create_channel(
+        alert_channels.create_channel(
             organization="acme", name="hook", kind="webhook", target=web.url("/hook"),
             by=Actor("person", "eve", "acme"),
         )  # fmt: skip
@@ -47,4 +47,4 @@ def _raise_one():
         subject="pay",
         reason="OUTCOME_UNKNOWN",
     )
-    alerts.raise_all()
+    alerts.raise_all_alerts()

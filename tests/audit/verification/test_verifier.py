@@ -10,10 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.log import publishing
-from audit.log.handouts import growth_of, line_of
-from audit.log.proofs import proof_of
-from audit.log.sealer import seal
+from audit.log import checkpoint_publication
+from audit.log.proofs import growth_proof, inclusion_proof, record_line
+from audit.log.sealer import seal_logs
 from audit.models import AuditRecord, Checkpoint
 from audit.verifier import toolcrib_verify as verifier
 from tests.audit.logs import write
@@ -40,14 +39,14 @@ def apart(tmp_path):
 def handed(ledger, apart):
     """Proof, line, an old checkpoint and growth since, of a log with eleven records; its key."""
     write("here", 3)
-    seal()
+    seal_logs()
     ids = write("here", 8)
-    seal()
-    apart.put("x.tlog-proof", proof_of(ids[4]))
-    apart.put("x.line", line_of(ids[4]) + "\n")
+    seal_logs()
+    apart.put("x.tlog-proof", inclusion_proof(ids[4]))
+    apart.put("x.line", record_line(ids[4]) + "\n")
     apart.put("old.note", Checkpoint.objects.get(size=3).note)
-    apart.put("x.growth", growth_of("here", 3))
-    return publishing.public_keys()[0]
+    apart.put("x.growth", growth_proof("here", 3))
+    return checkpoint_publication.public_keys()[0]
 
 
 def test_it_needs_less_than_150_lines():
@@ -73,13 +72,13 @@ def test_every_record_is_proved_in_trees_of_many_sizes(ledger):
     key = None
     for _ in range(9):
         write("here")
-        seal()
-        key = key or publishing.public_keys()[0]
+        seal_logs()
+        key = key or checkpoint_publication.public_keys()[0]
         for made in AuditRecord.objects.values_list("pk", flat=True):
-            assert verifier.check_record(proof_of(made), line_of(made).encode(), key)
+            assert verifier.check_record(inclusion_proof(made), record_line(made).encode(), key)
     for note in Checkpoint.objects.exclude(size=0).values_list("note", flat=True):
         since = int(note.split("\n")[1])
-        assert verifier.check_growth(note, growth_of("here", since).encode(), key)
+        assert verifier.check_growth(note, growth_proof("here", since).encode(), key)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_what_was_changed_is_not_proved(apart, handed, tmp_path, name, old, new)
 def test_another_key_proves_nothing(apart, handed):
     name = handed.split("+")[0]
     public = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
-    other = publishing.checkpoints.verifier_key(name, public)
+    other = checkpoint_publication.checkpoints.verifier_key(name, public)
     code, said = apart("record", "x.tlog-proof", "x.line", other)
     assert (code, "no good signature" in said) == (1, True)
 

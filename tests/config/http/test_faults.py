@@ -37,7 +37,7 @@ def test_a_fault_is_on_record_once_a_minute_and_tells_no_values(broken, organiza
 
 def test_a_fault_raises_an_alert(broken, organization):
     broken()
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     found = Alert.objects.get(organization=organization.slug, rule="faults")
     assert (found.subject, found.severity) == ("GET /api/v1/groups", "critical")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from audit import files
-from audit.log import signing
+from audit import shared_files
+from audit.log import key_files
 from audit.records import payloads
 from config import env
 from config.local import datadir, deployment, process_specs, unix_accounts
@@ -102,8 +102,8 @@ def test_what_root_makes_later_is_for_the_same_accounts(former: Path) -> None:
     datadir.take_over(former, former / "anchors", former / "metrics")
     places = {"anchors/new/1.jsonl", "keys/payloads/new.key", "audit-archive/new/1.gz"}
     for name in places:
-        files.make_directory((former / name).parent)
-        with os.fdopen(files.open_to_write(former / name, os.O_WRONLY), "wb") as out:
+        shared_files.make_directory((former / name).parent)
+        with os.fdopen(shared_files.open_to_write(former / name, os.O_WRONLY), "wb") as out:
             out.write(b"later")
     assert readers(former, places) == {
         "anchors/new/1.jsonl": {"web", "worker", "sealer"},
@@ -125,7 +125,7 @@ def test_nothing_is_given_by_a_link_that_somebody_left(former: Path, tmp_path: P
     datadir.take_over(former, former / "anchors", former / "metrics")
     assert (mine.stat().st_uid, mine.stat().st_mode) == (before.st_uid, before.st_mode)
     with pytest.raises(OSError, match="symbolic"):
-        files.open_to_write(newest / "soft", os.O_WRONLY | os.O_APPEND)
+        shared_files.open_to_write(newest / "soft", os.O_WRONLY | os.O_APPEND)
 
 
 @as_root
@@ -178,8 +178,8 @@ def test_a_port_that_a_user_may_not_listen_at_is_refused_by_the_kernel_alone(
 
 def test_what_a_user_makes_is_that_users_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    files.make_directory(tmp_path / "a" / "b")
-    os.close(files.open_to_write(tmp_path / "a" / "b" / "c", os.O_WRONLY))
+    shared_files.make_directory(tmp_path / "a" / "b")
+    os.close(shared_files.open_to_write(tmp_path / "a" / "b" / "c", os.O_WRONLY))
     modes = [stat.S_IMODE((tmp_path / one).stat().st_mode) for one in ("a", "a/b", "a/b/c")]
     assert modes == [0o700, 0o700, 0o600]
 
@@ -256,7 +256,7 @@ def test_each_process_runs_as_its_account_and_reads_its_keys_alone(former: Path)
         )
         anchors = former / "anchors" / "default"
         manage(one, "audit_rotate_key")
-        until(lambda: not signing_in(former, signing.PREVIOUS))  # the sealer has signed with it
+        until(lambda: not signing_in(former, key_files.PREVIOUS))  # the sealer has signed with it
         assert signing_in(former, payloads.DIRECTORY)
         assert {path.stat().st_uid for path in anchors.iterdir()} == {unix_accounts.SEALER_UID}
         manage(one, "audit_verify")

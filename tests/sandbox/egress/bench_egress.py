@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sandbox.egress.attach import attach
-from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.ticket_client import EgressClient, attach
 from sandbox.inside import sandbox_http
 from tests.sandbox.egress.test_process import LOOPBACK, Process
 from tests.stubs.web import Authority, Reply, Web, serving

@@ -15,20 +15,17 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.attach import attach
 from sandbox.egress.broker import EgressBroker, Users, listen
-from sandbox.egress.client import EgressClient, Ticket
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate
-from sandbox.egress.rules.policy import (
+from sandbox.egress.rules.egress_policy import (
     EgressAttempt,
     EgressLimits,
     EgressPolicy,
     EgressSummary,
     HostRule,
 )
-from sandbox.egress.trust import client_context
+from sandbox.egress.ticket_client import EgressClient, Ticket, attach
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT
 from tests.stubs.web import Authority, Web, serving

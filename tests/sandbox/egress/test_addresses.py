@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from sandbox.egress.rules import addresses
-from sandbox.egress.rules.addresses import AddressGate, is_ours, read_network, special
+from sandbox.egress.rules.addresses import AddressGate, is_own_address, read_network, special
 
 SPECIAL = [
     # This network, private, shared, loopback, link-local
@@ -58,10 +58,10 @@ def test_an_address_with_a_zone_is_not_public():
 
 
 def test_this_machine_knows_its_own_addresses():
-    assert is_ours(ip_address("127.0.0.1"))
-    assert is_ours(ip_address("::1"))
-    assert not is_ours(ip_address("8.8.8.8"))
-    assert not is_ours(ip_address("2606:4700::1111"))
+    assert is_own_address(ip_address("127.0.0.1"))
+    assert is_own_address(ip_address("::1"))
+    assert not is_own_address(ip_address("8.8.8.8"))
+    assert not is_own_address(ip_address("2606:4700::1111"))
 
 
 def test_a_public_address_of_this_machine_is_refused(monkeypatch):

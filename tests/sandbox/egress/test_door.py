@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.egress.attach import attach
-from sandbox.egress.doors.door import BrokenRule, FrameParser, read_request
-from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
+from sandbox.egress.entry_points.frames_entry_point import BrokenRule, FrameParser, read_request
+from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy
+from sandbox.egress.ticket_client import attach
 from sandbox.inside.sandbox_http import FRAME_CAP, Frame, FrameKind, pack, unpack
 from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Held, Reply

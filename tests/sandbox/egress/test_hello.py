@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from sandbox.egress.doors import hello
+from sandbox.egress.entry_points import tunnel
 from sandbox.egress.rules.grammar import parse_host
 
 HOST = parse_host("good.example")
@@ -46,25 +46,25 @@ def made(*extensions: bytes, behind: bytes = b"") -> bytes:
 
 def test_a_client_that_means_the_host_passes():
     for record in (spoken("good.example"), spoken("GOOD.example"), made(named(b"good.example"))):
-        hello.check(record, HOST)
-        assert hello.record_bytes(record) == len(record)
+        tunnel.check(record, HOST)
+        assert tunnel.record_bytes(record) == len(record)
 
 
 def test_a_client_that_means_an_address_names_nobody():
     address = parse_host("1.1.1.1")
-    hello.check(spoken(None), address)
-    with pytest.raises(hello.BadHello):
-        hello.check(spoken("good.example"), address)
+    tunnel.check(spoken(None), address)
+    with pytest.raises(tunnel.BadHello):
+        tunnel.check(spoken("good.example"), address)
 
 
 @pytest.mark.parametrize(
     ("read", "record"),
     [
-        *((hello.record_bytes, start) for start in (
+        *((tunnel.record_bytes, start) for start in (
             b"GET /", b"\x16\x02\0\0\x05", b"\x16\x03\x01\0\0", b"\x16\x03\x01\x40\x01", b"SSH-2",
             b"\x80.....",
         )),
-        *((partial(hello.check, host=HOST), record) for record in (
+        *((partial(tunnel.check, host=HOST), record) for record in (
             made(named(b"evil.example")),
             made(named(b"sub.good.example")),
             made(named(b"good.example.")),
@@ -89,17 +89,17 @@ def test_a_client_that_means_an_address_names_nobody():
     ],
 )  # fmt: skip
 def test_what_is_not_tls_or_may_mean_somebody_else_is_refused(read, record):
-    with pytest.raises(hello.BadHello):
+    with pytest.raises(tunnel.BadHello):
         read(record)
 
 
 def test_a_server_that_wants_a_second_hello_is_recognised():
-    retry = b"\x16\x03\x03\0\x58\x02\0\0\x54\x03\x03" + hello._RETRY_RANDOM
-    assert hello.is_retry(retry)
-    assert not hello.is_retry(retry[:-1])
-    assert not hello.is_retry(retry[:-1] + b"\0")
-    assert not hello.is_retry(b"\x15\x03\x03\0\x02\x02\x28")
-    assert not hello.is_retry(b"")
+    retry = b"\x16\x03\x03\0\x58\x02\0\0\x54\x03\x03" + tunnel._RETRY_RANDOM
+    assert tunnel.is_retry(retry)
+    assert not tunnel.is_retry(retry[:-1])
+    assert not tunnel.is_retry(retry[:-1] + b"\0")
+    assert not tunnel.is_retry(b"\x15\x03\x03\0\x02\x02\x28")
+    assert not tunnel.is_retry(b"")
 
 
 def test_a_hello_that_was_tampered_with_names_the_host_or_is_refused():
@@ -113,8 +113,8 @@ def test_a_hello_that_was_tampered_with_names_the_host_or_is_refused():
             record[chance.randrange(len(record))] = chance.randrange(256)
         del record[chance.choice([len(record), chance.randint(5, len(record))]) :]
         try:
-            hello.check(bytes(record), HOST)
-        except hello.BadHello:
+            tunnel.check(bytes(record), HOST)
+        except tunnel.BadHello:
             continue
         passed += 1
         assert b"good.example" in record.lower()

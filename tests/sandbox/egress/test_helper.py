@@ -8,7 +8,7 @@ from ipaddress import ip_network
 import pytest
 
 from sandbox.egress.rules import addresses
-from sandbox.egress.rules.policy import HostRule
+from sandbox.egress.rules.egress_policy import HostRule
 from sandbox.inside import sandbox_http
 from tests.sandbox.egress.conftest import NAME, placed, python, refused
 from tests.stubs.web import Held, Raw, Reply, endless, serving, zipped
@@ -148,7 +148,7 @@ def test_no_look_alike_of_a_credential_or_of_framing_gets_through(place, web, ru
 def test_a_credential_is_not_sent_over_plain_http_to_a_public_address(monkeypatch, web, rule):
     """Loopback stands for the public internet here: it is let through, but was not opened."""
     monkeypatch.setattr(addresses, "special", lambda address: "")
-    monkeypatch.setattr(addresses, "is_ours", lambda address: False)
+    monkeypatch.setattr(addresses, "is_own_address", lambda address: False)
     web.replies["/"] = Reply()
     with placed(opened=()) as place, place.run(rule(web, headers=(("X-Key", "real"),))):
         assert sandbox_http.get(web.url(host=NAME), headers={"x-key": "mine"}).status == 200

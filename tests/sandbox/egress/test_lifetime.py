@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from sandbox.egress.attach import attach
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.rules.egress_policy import EgressPolicy
+from sandbox.egress.ticket_client import attach
 from sandbox.inside import sandbox_http
 from tests.crib import CHECKOUT
 from tests.sandbox.egress.conftest import NAME
@@ -79,8 +79,8 @@ def test_the_end_of_the_workers_connection_ends_everything(in_use, web):
 
 WORKER = """
 import sys
-from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.ticket_client import EgressClient
+from sandbox.egress.rules.egress_policy import EgressPolicy
 ticket = EgressClient(sys.argv[1]).open(EgressPolicy(), "acme")
 print(ticket.name, flush=True)
 sys.stdin.read()

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.egress.attach import attach
-from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
+from sandbox.egress.ticket_client import EgressClient, attach
 from sandbox.inside import sandbox_http
 from tests.conditions import until
 from tests.crib import CHECKOUT

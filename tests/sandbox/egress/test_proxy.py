@@ -209,7 +209,7 @@ def test_a_flood_of_refused_connections_is_counted_to_the_last(place):
 
 
 def test_a_program_that_says_nothing_is_hung_up_on(place, monkeypatch):
-    monkeypatch.setattr("sandbox.egress.doors.proxy.IDLE_S", 0.05)
+    monkeypatch.setattr("sandbox.egress.entry_points.proxy.IDLE_S", 0.05)
     with place.run() as visit, visit.knock() as client:
         client.sendall(b"GET http://good")
         assert client.recv(1) == b""

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.resolve import MOST_ADDRESSES, LookupLimit, Resolver
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.dial import MOST_ADDRESSES, LookupLimit, Resolver
+from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.rules.grammar import parse_host
 from tests.sandbox.egress.conftest import python
 from tests.sandbox.egress.loops import in_a_loop_of_its_own
 
 SCENE = """
 import json, os, socket, sys, tempfile, threading
-from sandbox.egress import resolve
-from sandbox.inside.layers import libc, network
+from sandbox.egress import dial
+from sandbox.inside.layers import libc, mounts
 
 def labels(question):
     at, found = 12, []
@@ -37,7 +37,7 @@ def serve(server, asked):
 
 os.unshare(os.CLONE_NEWNS | os.CLONE_NEWNET)
 libc.mount("none", "/", flags=libc.MS_REC | libc.MS_SLAVE)
-network.proxy_listener().close()
+mounts.proxy_listener().close()
 with tempfile.NamedTemporaryFile("w") as file:
     file.write("nameserver 127.0.0.1\\nsearch corp.example lan\\noptions ndots:5\\n")
     file.flush()
@@ -45,10 +45,10 @@ with tempfile.NamedTemporaryFile("w") as file:
 server, asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), []
 server.bind(("127.0.0.1", 53))
 threading.Thread(target=serve, args=(server, asked), daemon=True).start()
-resolve.prepare_system_lookup()
+dial.prepare_system_lookup()
 for name in ("api", "api.example"):
     try:
-        resolve.system_lookup(name)
+        dial.system_lookup(name)
     except OSError:
         continue
 print(json.dumps(sorted(set(asked))))

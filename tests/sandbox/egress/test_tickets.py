@@ -9,10 +9,9 @@ import threading
 import pytest
 
 from sandbox.egress import control
-from sandbox.egress.attach import attach
 from sandbox.egress.broker import Users
-from sandbox.egress.client import EgressClient, connect
-from sandbox.egress.rules.policy import EgressPolicy, EgressSummary, HostRule
+from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary, HostRule
+from sandbox.egress.ticket_client import EgressClient, attach, connect
 from sandbox.errors import ErrorCode, RunRefused, SpecInvalid
 from sandbox.inside.frames import FrameReader
 from tests.sandbox.egress.conftest import placed, python
@@ -67,8 +66,8 @@ def test_tickets_of_many_threads_do_not_mix(place):
 
 FORK = """
 import os, sys
-from sandbox.egress.client import EgressClient
-from sandbox.egress.rules.policy import EgressPolicy
+from sandbox.egress.ticket_client import EgressClient
+from sandbox.egress.rules.egress_policy import EgressPolicy
 client = EgressClient(sys.argv[1])
 client.open(EgressPolicy(), "acme").close()
 child = os.fork()

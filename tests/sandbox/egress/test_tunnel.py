@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from sandbox.egress.doors import tunnel as tunnels
-from sandbox.egress.rules.policy import HostRule
+from sandbox.egress.entry_points import tunnel as tunnels
+from sandbox.egress.rules.egress_policy import HostRule
 from tests.sandbox.egress.conftest import NAME
 from tests.sandbox.egress.test_hello import made, named
 from tests.stubs.web import Reply
@@ -33,7 +33,7 @@ def read_head(client: socket.socket) -> str:
 @pytest.fixture
 def tls_everywhere(monkeypatch, secure_web):
     """Our server's port counts as one of TLS."""
-    monkeypatch.setattr("sandbox.egress.doors.proxy.TLS_PORTS", {secure_web.port})
+    monkeypatch.setattr("sandbox.egress.entry_points.proxy.TLS_PORTS", {secure_web.port})
 
 
 def client_context(authority, **changes):
@@ -125,7 +125,7 @@ class Retrying:
 @pytest.mark.parametrize(("second", "passes"), [(NAME.encode(), True), (b"evil.example", False)])
 def test_the_second_hello_must_name_the_host_as_well(place, monkeypatch, second, passes):
     server = Retrying()
-    monkeypatch.setattr("sandbox.egress.doors.proxy.TLS_PORTS", {server.port})
+    monkeypatch.setattr("sandbox.egress.entry_points.proxy.TLS_PORTS", {server.port})
     with place.run(HostRule(NAME, ports=(server.port,))) as visit:
         client, _ = connect(visit, f"{NAME}:{server.port}")
         with client, contextlib.suppress(OSError):

@@ -10,9 +10,9 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
 from tests.tools.shapes import check_error
-from tools.accounts.callers import caller_of_token
 from tools.accounts.grants import grant_actions
 from tools.accounts.grants.grants import permissions_of
+from tools.accounts.token_authentication import caller_of_token
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller

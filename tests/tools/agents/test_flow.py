@@ -16,7 +16,7 @@ from tests.tools.approval_requests import approve, approver, at_the_browser, wor
 from tests.tools.execution.working import calls_of, work_off
 from tools.accounts.grants import grant_actions
 from tools.agents.following import events_of
-from tools.approvals import decisions, expiry
+from tools.approvals import decisions
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions
@@ -336,7 +336,7 @@ def test_a_no_is_an_outcome_and_nobody_is_asked_again(waiting, agent, organizati
 @pytest.mark.part("agents")
 def test_an_expiry_is_an_outcome(waiting, agent, organization):
     run = waiting(plan(UNSURE), plan(), "Nobody said yes.")
-    expiry.expire(held(run))
+    decisions.expire(held(run))
     work_off(organization)
     report = reported(agent, run)
     (told,) = report.plan["steps"]
@@ -470,7 +470,7 @@ def test_a_plan_is_on_record_before_and_after_it_is_carried_out(planned, model):
         ("say", 0.9, 0.7), ("fail", 0.9, 0.7),
     ]  # fmt: skip
     assert "4711" not in json.dumps(accepted.details) and accepted.details["a_commitment"]
-    assert payloads.opened(accepted.pk)["payload"]["a"] == {"text": "4711"}
+    assert payloads.open_payload(accepted.pk)["payload"]["a"] == {"text": "4711"}
     assert accepted.outcome == "started" and ended.outcome == "failure"
     told = [(one["id"], one["outcome"], one["code"]) for one in ended.details["steps"]]
     assert told == [("a", "succeeded", ""), ("b", "failed", "NOT_THERE")]

@@ -906,7 +906,7 @@ def sides(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, S
             for label in ("here", "there")
         }
         for side in made.values():
-            sealer.seal(side.organization.slug)
+            sealer.seal_logs(side.organization.slug)
         yield made
         connection.close()
 

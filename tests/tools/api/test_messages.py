@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from audit.alerts.senders import signature
+from audit.alerts.alert_channels import signature
 from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories

@@ -11,12 +11,12 @@ from tests.conditions import until
 from tests.tools.approval_requests import approve, approver, call_awaiting_approval
 from tools.approvals.confirmation_rules import (
     MOST_RULES,
-    amended,
     change_rule,
     create_rule,
     delete_rule,
-    reach_of,
-    written,
+    describe_rule,
+    merge_changes,
+    reach_of_rule,
 )
 from tools.catalog.registry import registry
 from tools.errors import Conflict, Malformed, NotFound
@@ -74,7 +74,7 @@ def test_a_rule_for_a_group_holds_the_tools_of_the_groups_below_it(agent, organi
     assert status(agent) == HELD
 
 
-def test_a_rule_for_an_agent_holds_nobody_elses_calls(agent, organization):
+def test_a_rule_for_an_agent_holds_no_other_callers_calls(agent, organization):
     factories.tool(organization)
     rule(organization, agent=agent.slug)
     assert status(agent) == HELD
@@ -105,7 +105,7 @@ def test_a_failure_is_no_first_use(agent, organization):
     assert status(agent) == HELD
 
 
-def test_all_reasons_are_told_and_the_strictest_counts(agent, organization):
+def test_all_reasons_are_given_and_the_strictest_counts(agent, organization):
     factories.tool(organization, requires_confirmation=True)
     rule(organization, name="a", tool="echo")
     rule(organization, name="b", every_call=True, approvals_needed=2)
@@ -183,16 +183,20 @@ def test_a_name_is_given_once_and_there_is_an_end_to_rules(organization):
 
 def test_a_change_keeps_what_it_does_not_name(organization):
     row = rule(organization, every_call=True, approvals_needed=2)
-    wanted = amended(row, {"tool": "echo"})
+    wanted = merge_changes(row, {"tool": "echo"})
     row = change_rule(row=row, wanted=wanted, by=factories.by(organization))
-    assert (written(row)["tool"], row.approvals_needed) == ("echo", 2)
+    assert (describe_rule(row)["tool"], row.approvals_needed) == ("echo", 2)
     with pytest.raises(Malformed):  # a rule without conditions needs `every_call`
-        change_rule(row=row, wanted=amended(row, {"tool": None}), by=factories.by(organization))
+        change_rule(
+            row=row, wanted=merge_changes(row, {"tool": None}), by=factories.by(organization)
+        )
 
 
 def test_every_change_of_a_rule_is_on_record(organization):
     row = rule(organization, tool="echo", min_cost=Decimal("1.5"))
-    change_rule(row=row, wanted=amended(row, {"enabled": False}), by=factories.by(organization))
+    change_rule(
+        row=row, wanted=merge_changes(row, {"enabled": False}), by=factories.by(organization)
+    )
     delete_rule(row=row, by=factories.by(organization))
     found = AuditRecord.objects.filter(organization=organization.slug, subject="r").order_by("id")
     assert [one.code for one in found] == [
@@ -211,8 +215,8 @@ def test_a_rule_tells_which_tools_it_touches(organization):
     snapshot = registry.snapshot(
         organization.pk, Organization.objects.get(pk=organization.pk).revision
     )
-    assert reach_of(rule(organization, tool="echo"), snapshot).tools == ["echo"]
-    assert reach_of(rule(organization, name="typo", tool="ecko"), snapshot).count == 0
-    assert reach_of(rule(organization, name="all", every_call=True), snapshot).count == 1 + len(
-        factories.BUILTIN_NAMES
-    )
+    assert reach_of_rule(rule(organization, tool="echo"), snapshot).tools == ["echo"]
+    assert reach_of_rule(rule(organization, name="typo", tool="ecko"), snapshot).count == 0
+    assert reach_of_rule(
+        rule(organization, name="all", every_call=True), snapshot
+    ).count == 1 + len(factories.BUILTIN_NAMES)

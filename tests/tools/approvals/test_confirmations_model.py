@@ -20,7 +20,7 @@ from tests import factories
 from tests.properties import examples, of_machine
 from tests.tools.approval_requests import approver, at_the_browser, call_awaiting_approval, word
 from tools.accounts import account_actions as policy
-from tools.approvals import decisions, expiry
+from tools.approvals import decisions
 from tools.catalog import actions as catalog
 from tools.definitions.results import Status
 from tools.errors import Conflict
@@ -118,7 +118,7 @@ def machine(organization):
             if call.state == "open":
                 rows = Confirmation.objects.filter(pk=call.confirmation.pk)
                 rows.update(expires_at=timezone.now())
-                expiry.watch()
+                decisions.expire_overdue()
                 call.state = "over"
 
         @rule(call=calls)

@@ -4,7 +4,7 @@ call."""
 import pytest
 from django.utils import timezone
 
-from audit.log import standing
+from audit.log import log_status
 from audit.models import AuditLog, AuditRecord
 from tests import factories
 from tools.authorization.facts import CURRENT
@@ -15,9 +15,9 @@ from tools.models import Execution
 
 @pytest.fixture(autouse=True)
 def _remembers_nothing():
-    standing.forget()
+    log_status.clear_cache()
     yield
-    standing.forget()
+    log_status.clear_cache()
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def halt(organization):
             name=organization.slug,
             defaults={"halted_at": timezone.now(), "halted_reason": "It was put back."},
         )
-        standing.forget()
+        log_status.clear_cache()
 
     return halt
 
@@ -38,8 +38,8 @@ def test_a_call_is_refused_with_a_sentence_and_is_on_record(api, organization, h
     assert (answer.status_code, answer.json()["code"]) == (503, "audit_halted")
     assert answer["Retry-After"] == "60"
     assert "audit_accept" in answer.json()["message"]
-    told = AuditRecord.objects.filter(organization=organization.slug, outcome="denied")
-    assert [record.reason for record in told] == ["audit_halted"]
+    denied = AuditRecord.objects.filter(organization=organization.slug, outcome="denied")
+    assert [record.reason for record in denied] == ["audit_halted"]
 
 
 def test_what_was_accepted_before_does_not_begin(organization, agent, halt):
@@ -57,7 +57,7 @@ def test_another_organization_goes_on(organization, agent):
     AuditLog.objects.create(
         name="elsewhere", halted_at=timezone.now(), halted_reason="It was put back."
     )
-    standing.forget()
+    log_status.clear_cache()
     assert factories.execution(agent).status == Status.PENDING
 
 

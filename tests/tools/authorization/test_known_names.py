@@ -1,7 +1,7 @@
 """Invented names of a client match nothing, are stored once, and evict nothing from memory."""
 
 from tests import factories
-from tools.authorization.known_names import known_part
+from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.registry import registry
 from tools.models import CatalogNames, Organization, RequestRecord, ToolFilter
 from tools.policy.questions import EffectiveRequest
@@ -28,6 +28,8 @@ def test_what_is_left_of_a_request_finds_what_the_request_finds(organization, ap
         organization.pk, Organization.objects.get(pk=organization.pk).revision
     )
     asked = EffectiveRequest(frozenset({"desk", "ghost"}), "nowhere")
-    assert known_part(asked, snapshot) == EffectiveRequest(frozenset({"desk"}), "")
-    assert known_part(EffectiveRequest(frozenset({"*"}), "inside"), snapshot).state == "inside"
+    assert drop_unknown_names(asked, snapshot) == EffectiveRequest(frozenset({"desk"}), "")
+    assert (
+        drop_unknown_names(EffectiveRequest(frozenset({"*"}), "inside"), snapshot).state == "inside"
+    )
     assert tool.name == "inside"

@@ -136,7 +136,7 @@ def test_a_name_that_nothing_has_is_counted_without_being_named(organization, qu
 def test_lists_that_were_removed_are_stored_again_by_a_process_that_knew_them(
     tools, caller, monkeypatch, django_capture_on_commit_callbacks
 ):
-    monkeypatch.setattr(request_records, "_stored", {})
+    monkeypatch.setattr(request_records, "_stored_at", {})
     api = factories.api(caller)
     with django_capture_on_commit_callbacks(execute=True):
         api.get("/tools?group=a")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from sandbox import strictjson
+from sandbox import untrusted_json
 from sandbox.inside import runner, sandbox_http, template, toolcrib
 from sandbox.spec import Preloaded
 from tests import factories
@@ -63,7 +63,7 @@ def answer(tool: str, parameters: dict[str, Any], **added: Any) -> Answer:
     if kind == runner.ERROR:
         error = json.loads(frame)
         return Answer("Failed", error_code=error["code"], error_message=error["message"])
-    output = strictjson.parse(frame, large_integers=True)
+    output = untrusted_json.parse(frame, large_integers=True)
     _fits(tool, "output_schema", output)
     return Answer("Success", output)
 

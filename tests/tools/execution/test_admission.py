@@ -120,7 +120,7 @@ def test_a_refusal_is_a_row_an_event_and_a_record(agent, organization):
     )
     assert (record.actor, record.execution_id) == (agent.slug, execution.pk)
     assert record.subject_digest == tool.version.digest
-    assert payloads.opened(record.pk)["payload"] == {"parameters": {"text": "x"}}
+    assert payloads.open_payload(record.pk)["payload"] == {"parameters": {"text": "x"}}
     assert nothing_ran(organization)
 
 

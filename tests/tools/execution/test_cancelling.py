@@ -11,7 +11,7 @@ from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
 from tests.conditions import blocks_another_connection, until
 from tests.tools.approval_requests import at_the_browser
-from tests.tools.limits.allowing import bound, budget, standing
+from tests.tools.limits.allowance_fixtures import bound, budget, standing
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, claiming, outcomes, performance, returning, stumbling
 from tools.models import Execution, Resolution

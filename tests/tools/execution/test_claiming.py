@@ -14,7 +14,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.conditions import until
 from tests.tools.execution.workers import stopped, worker
-from tests.tools.limits.allowing import bound as bound_allowance
+from tests.tools.limits.allowance_fixtures import bound as bound_allowance
 from tools.definitions.results import Status
 from tools.execution import actions, capacity, claiming
 from tools.execution.confirmations import of_executions

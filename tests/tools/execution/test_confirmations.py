@@ -20,7 +20,7 @@ from tests.tools.approval_requests import (
     never_began,
     word,
 )
-from tools.approvals import decisions, expiry
+from tools.approvals import decisions
 from tools.errors import Conflict, TooManyHeld
 from tools.execution import actions, claiming
 from tools.execution.confirmations import MOST_HELD
@@ -87,7 +87,7 @@ def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
     assert confirmation.execution.status == "Pending"
     record = AuditRecord.objects.get(execution_id=confirmation.execution_id, code="CONFIRM.APPROVE")
     assert (record.actor_kind, record.actor) == ("person", person.username)
-    assert payloads.opened(record.pk)["payload"] == {"parameters": {"text": "x"}}
+    assert payloads.open_payload(record.pk)["payload"] == {"parameters": {"text": "x"}}
     assert record.details["waited_ms"] >= 0
     said = {name: record.details[name] for name in ("decision", "policy_version", "session")}
     revision = confirmation.execution.organization.revision
@@ -139,7 +139,7 @@ def test_one_no_of_two_ends_it(agent, organization, person):
 def test_what_nobody_decides_ends_in_time(agent, asks):
     younger, confirmation = call_awaiting_approval(agent), call_awaiting_approval(agent)
     age(confirmation, seconds=1)
-    expiry.watch()
+    decisions.expire_overdue()
     assert Confirmation.objects.get(pk=younger.pk).status == "pending"
     row = Execution.objects.get(pk=confirmation.execution_id)
     assert (row.status, row.error_code) == ("PermissionDenied", "confirmation_expired")
@@ -149,11 +149,11 @@ def test_what_nobody_decides_ends_in_time(agent, asks):
 
 def test_a_call_is_reminded_of_once_when_a_third_of_its_time_is_left(agent, asks):
     confirmation = call_awaiting_approval(agent)
-    expiry.watch()
+    decisions.expire_overdue()
     assert Confirmation.objects.get(pk=confirmation.pk).reminded_at is None
     age(confirmation, minutes=-4)
-    expiry.watch()
-    expiry.watch()
+    decisions.expire_overdue()
+    decisions.expire_overdue()
     assert codes(confirmation.execution) == ["TOOL.HELD", "CONFIRM.REMIND"]
 
 

@@ -40,7 +40,7 @@ def test_a_person_is_shown_what_was_resolved_and_evidence_is_not(agent, organiza
     approve(confirmation, approver(organization))
     codes = ("TOOL.HELD", "CONFIRM.APPROVE")
     for record in AuditRecord.objects.filter(execution_id=execution.pk, code__in=codes):
-        assert SECRET not in f"{record.details} {payloads.opened(record.pk)}"
+        assert SECRET not in f"{record.details} {payloads.open_payload(record.pk)}"
 
 
 @pytest.mark.parametrize("other", [{"parameters": {"text": "other"}}, {"refers_to": []}])

@@ -335,7 +335,7 @@ def test_a_float_stays_a_float(agent, organization):
     again, _, outside = kinds_of(agent, first.output["given"])
     assert again.cached and outside == ["float"] * 5
     record = AuditRecord.objects.get(execution_id=first.pk, outcome="success")
-    kept = payloads.opened(record.pk)["payload"]["output"]["given"]
+    kept = payloads.open_payload(record.pk)["payload"]["output"]["given"]
     assert (kept, [type(one).__name__ for one in kept]) == (FLOATS, ["float"] * 5)
 
 
@@ -372,7 +372,7 @@ def test_a_large_integer_that_a_tool_gives_back_is_exact(agent, organization):
     shown = factories.api(agent).get(f"/executions/{first.pk}").content.decode()
     assert json.dumps(LARGE, separators=(",", ":")) in shown.replace(" ", "")
     record = AuditRecord.objects.get(execution_id=first.pk, code="TOOL.END")
-    kept = payloads.opened(record.pk)["payload"]["output"]["given"]
+    kept = payloads.open_payload(record.pk)["payload"]["output"]["given"]
     assert [Decimal(str(one)) for one in kept] == LARGE
     reference = {"$result": str(first.pk), "path": "/output/given"}
     referred, inside, outside = kinds_of(agent, reference)

@@ -67,8 +67,8 @@ def test_the_records_say_what_ran_and_for_whom(agent, organization):
         ["default", "read-only", "write"],
     )
     assert start.details["granted_groups"] == accept.details["granted_groups"]
-    assert payloads.opened(accept.pk)["payload"] == {"parameters": {"text": "x"}}
-    assert payloads.opened(end.pk)["payload"] == {"output": {"echo": {"text": "x"}}}
+    assert payloads.open_payload(accept.pk)["payload"] == {"parameters": {"text": "x"}}
+    assert payloads.open_payload(end.pk)["payload"] == {"output": {"echo": {"text": "x"}}}
 
 
 def test_a_call_that_is_over_is_not_run_again(agent, organization):

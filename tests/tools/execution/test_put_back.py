@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from audit.log import anchors, checkpoints, signing
-from audit.log.checkpoints import Statement
+from audit.log import anchors, checkpoints, key_files
+from audit.log.checkpoints import CheckpointStatement
 from audit.models import AuditRecord
 from tests import factories
 from tests.conditions import until
@@ -23,8 +23,8 @@ def published(crib, organization, settings, tmp_path):
     settings.ANCHORS_DIR = tmp_path / "anchors"
     shutil.copytree(crib.data / "anchors", settings.ANCHORS_DIR)
     log = organization.slug
-    said = Statement(signing.origin(log), 10**6, bytes(32), datetime.now(UTC))
-    anchors.append(log, checkpoints.sign(said, *signing.signers_after(log, "")))
+    said = CheckpointStatement(key_files.log_origin(log), 10**6, bytes(32), datetime.now(UTC))
+    anchors.append_anchor(log, checkpoints.sign_statement(said, *key_files.next_signers(log, "")))
     return settings.ANCHORS_DIR
 
 

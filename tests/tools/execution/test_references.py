@@ -13,7 +13,8 @@ from tests import factories
 from tests.conditions import until
 from tests.tools.approval_requests import approve, approver
 from tools.accounts import account_actions as policy
-from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.accounts.callers import caller_of_user
+from tools.accounts.token_authentication import caller_of_token
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit, perform
 from tools.models import Confirmation, Execution
@@ -80,7 +81,7 @@ def test_evidence_holds_the_reference_and_no_copy(agent, source):
     execution = ask(factories.caller(agent), pointing(source))
     record = AuditRecord.objects.get(execution_id=execution.pk, code="TOOL.ACCEPT")
     assert record.details["references"][0]["execution_id"] == str(source.pk)
-    kept = str(payloads.opened(record.pk))
+    kept = str(payloads.open_payload(record.pk))
     assert "$result" in kept and SECRET not in kept + str(record.details)
 
 

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditRecord
-from sandbox.egress.rules.policy import EgressAttempt
+from sandbox.egress.rules.egress_policy import EgressAttempt
 from sandbox.errors import ErrorCode
 from sandbox.spec import ResourceUsage, RunOutcome, SandboxResult
 from tests import factories

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import factories
-from tests.tools.policy import catalog_of as made
+from tests.tools.policy import memory_catalogs as made
 from tools.accounts.callers import caller_of_agent
 from tools.accounts.grants.grants import ToolGrants, grants
 from tools.authorization.facts import CURRENT, check_groups, question_of
@@ -150,7 +150,7 @@ def test_a_call_is_refused_by_the_first_gate_that_is_explained_as_refusing(snaps
 def test_a_request_is_refused_as_it_is_explained(snapshot, caller, asked):
     rows = Explanation(caller, asked, snapshot, everything=True).request
     refusals = [row.code for row in rows if not row.passed]
-    standing = not call_gates.standing(RequestQuestion(caller, asked, snapshot, CURRENT)).passed
+    standing = not call_gates.is_active(RequestQuestion(caller, asked, snapshot, CURRENT)).passed
     beyond = refusal_of(lambda: check_groups(caller, asked, snapshot))
     assert [standing, bool(beyond)] == [not row.passed for row in rows]
     assert beyond is None or beyond.code in refusals

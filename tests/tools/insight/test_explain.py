@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from tests import factories
-from tests.tools.policy import catalog_of as made
+from tests.tools.policy import memory_catalogs as made
 from tools import metrics
 from tools.accounts.callers import caller_of_agent
 from tools.accounts.grants.grants import EVERY_TOOL, ToolGrants, grants

@@ -19,7 +19,7 @@ from tools.insight.tool_reach import (
     reach_of,
     reaches,
 )
-from tools.licensing.kinds import kinds_in
+from tools.licensing.tool_kinds import kinds_in
 from tools.models import Agent, LicenseTier, Organization
 from tools.policy import gates
 from tools.policy.gates import Scope

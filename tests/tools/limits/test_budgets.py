@@ -25,12 +25,12 @@ from hypothesis.stateful import (
 from audit.models import AuditRecord
 from tests import factories
 from tests.properties import examples, of_machine
-from tests.tools.limits import allowing
+from tests.tools.limits import allowance_fixtures
 from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
 from tools.execution import actions
 from tools.execution.pipeline import admit
-from tools.limits import budgets, periods
+from tools.limits import allowances, budgets
 from tools.models import Allowance, AllowanceUse, Execution, Organization, Reservation
 from tools.models.ids import new_id
 from tools.policy.questions import EffectiveRequest
@@ -61,86 +61,86 @@ def alerts(agent):
 
 
 def test_a_call_holds_its_price_until_it_is_settled(agent, organization):
-    allowing.priced(organization, "2.50")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "2.50")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     execution = call(agent)
-    assert allowing.standing(agent) == [(0, 2.5)]
+    assert allowance_fixtures.standing(agent) == [(0, 2.5)]
     settle(execution, "2.50")
-    assert allowing.standing(agent) == [(2.5, 0)]
+    assert allowance_fixtures.standing(agent) == [(2.5, 0)]
     assert not Reservation.objects.filter(execution=execution.pk).exists()
 
 
 @pytest.mark.parametrize("spent", ["0", "0.000001", "1", "7.25"])
 def test_what_was_spent_is_what_is_charged(agent, organization, spent):
-    allowing.priced(organization, "2")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "2")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     settle(call(agent), spent)
-    assert allowing.uses(agent).get().used == Decimal(spent)
+    assert allowance_fixtures.uses(agent).get().used == Decimal(spent)
 
 
 def test_settling_twice_charges_once(agent, organization):
-    allowing.priced(organization, "2")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "2")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     execution = call(agent)
     settle(execution, "2"), settle(execution, "2"), budgets.release(execution.pk)
-    assert allowing.standing(agent) == [(2, 0)]
+    assert allowance_fixtures.standing(agent) == [(2, 0)]
 
 
 def test_a_call_that_is_cancelled_before_it_begins_costs_nothing(agent, organization):
-    allowing.priced(organization, "2")
-    allowing.bound(agent, ("calls", "1"), budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "2")
+    allowance_fixtures.bound(agent, ("calls", "1"), budget=allowance_fixtures.budget("10"))
     caller = factories.caller(agent)
     actions.cancel(caller=caller, execution=call(agent))
-    assert allowing.standing(agent) == [(0, 0), (0, 0)]
+    assert allowance_fixtures.standing(agent) == [(0, 0), (0, 0)]
     assert call(agent)
 
 
 def test_a_refused_call_holds_nothing(agent, organization):
-    allowing.priced(organization, "6")
-    allowing.bound(agent, ("calls", "5"), budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "6")
+    allowance_fixtures.bound(agent, ("calls", "5"), budget=allowance_fixtures.budget("10"))
     call(agent)
     refusal = refusal_of(agent)
     assert (refusal.code, refusal.http_status) == ("budget_exceeded", 429)
-    assert allowing.standing(agent) == [(0, 1), (0, 6)]
+    assert allowance_fixtures.standing(agent) == [(0, 1), (0, 6)]
     row = Execution.objects.get(pk=refusal.details["execution_id"])
     assert (row.status, row.error_code) == ("PermissionDenied", "budget_exceeded")
 
 
 def test_a_first_call_that_costs_more_than_everything_is_refused(agent, organization):
-    allowing.priced(organization, "11")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "11")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     assert refusal_of(agent).details["used"] == "0"
-    assert not allowing.uses(agent).exists()
+    assert not allowance_fixtures.uses(agent).exists()
 
 
 def test_what_costs_nothing_fits_into_a_budget_that_is_used_up(agent, organization):
-    allowing.priced(organization, "10", "dear")
-    allowing.priced(organization, "0", "free")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "10", "dear")
+    allowance_fixtures.priced(organization, "0", "free")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     settle(call(agent, "dear"), "15")
     assert call(agent, "free")
     assert refusal_of(agent, "dear").details["used"] == "15"
 
 
 def test_an_exact_fit_is_a_fit(agent, organization):
-    allowing.priced(organization, "0.1")
-    allowing.bound(agent, budget=allowing.budget("0.3"))
+    allowance_fixtures.priced(organization, "0.1")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("0.3"))
     assert call(agent) and call(agent) and call(agent)
     assert refusal_of(agent).details["used"] == "0.3"
 
 
 def test_a_quota_counts_calls_of_every_outcome_but_a_refusal(agent, organization):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", "3"))
+    allowance_fixtures.bound(agent, ("calls", "3"))
     settle(call(agent), "0")
     budgets.release(call(agent).pk)
-    assert allowing.standing(agent) == [(1, 0)]
+    assert allowance_fixtures.standing(agent) == [(1, 0)]
 
 
 def test_a_quota_of_one_tool_leaves_the_others_alone(agent, organization):
     factories.tool(organization)
     factories.tool(organization, "other")
-    allowing.bound(agent, ("calls", "1", "echo"))
+    allowance_fixtures.bound(agent, ("calls", "1", "echo"))
     call(agent)
     refusal = refusal_of(agent)
     assert (refusal.code, refusal.details["tool"]) == ("quota_exceeded", "echo")
@@ -151,24 +151,24 @@ def test_a_quota_of_one_tool_leaves_the_others_alone(agent, organization):
 
 def test_the_refusal_speaks_of_what_lasts_longest(agent, organization):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", "0", None, "month"), ("calls", "0", None, "day"))
+    allowance_fixtures.bound(agent, ("calls", "0", None, "month"), ("calls", "0", None, "day"))
     refusal = refusal_of(agent)
     assert refusal.details["period"] == "month"
     assert 1 <= refusal.details["resets_in_s"] <= 31 * 86_400
 
 
 def test_the_refusal_names_cheaper_tools_the_caller_may_use(agent, organization):
-    allowing.priced(organization, "9", group=["read-only"])
+    allowance_fixtures.priced(organization, "9", group=["read-only"])
     for name, cost, group in (
         ("c1", "1", "read-only"), ("c3", "3", "read-only"), ("c2", "2", "read-only"),
         ("c0", "0.5", "read-only"), ("as-dear", "9", "read-only"), ("c-other", "1", "write"),
         ("hidden", "0.1", "secret"), ("too-dear", "5", "read-only"),
     ):  # fmt: skip
-        allowing.priced(organization, cost, name, group=[group])
-    allowing.priced(
+        allowance_fixtures.priced(organization, cost, name, group=[group])
+    allowance_fixtures.priced(
         organization, "0.2", "not-mine", group=["read-only"], required_permissions=["p"]
     )
-    allowing.bound(agent, ("calls", "50"), budget=allowing.budget("4"))
+    allowance_fixtures.bound(agent, ("calls", "50"), budget=allowance_fixtures.budget("4"))
     with pytest.raises(QuotaExceeded) as caught:
         admit(
             factories.caller(agent),
@@ -182,7 +182,7 @@ def test_the_refusal_names_cheaper_tools_the_caller_may_use(agent, organization)
 def test_without_allowances_nothing_is_asked(agent, organization):
     tool = factories.tool(organization)
     caller = factories.caller(agent)
-    snapshot = allowing.snapshot_of(caller)
+    snapshot = allowance_fixtures.snapshot_of(caller)
     with CaptureQueriesContext(connection) as captured:
         budgets.reserve(
             new_id(), caller=caller, tool=snapshot.tools[tool.name],
@@ -194,22 +194,22 @@ def test_without_allowances_nothing_is_asked(agent, organization):
 
 def test_a_new_day_begins_with_nothing_used(agent, organization):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", "1"))
+    allowance_fixtures.bound(agent, ("calls", "1"))
     settle(call(agent), "0")
     refusal_of(agent)
-    allowing.uses(agent).update(starts_on=F("starts_on") - timedelta(days=1))
+    allowance_fixtures.uses(agent).update(starts_on=F("starts_on") - timedelta(days=1))
     assert call(agent)
-    assert allowing.standing(agent) == [(0, 1)]
+    assert allowance_fixtures.standing(agent) == [(0, 1)]
 
 
 def test_a_call_that_ends_tomorrow_is_charged_to_the_day_it_was_accepted(agent, organization):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", "5"))
+    allowance_fixtures.bound(agent, ("calls", "5"))
     execution = call(agent)
-    allowing.uses(agent).update(starts_on=F("starts_on") - timedelta(days=1))
+    allowance_fixtures.uses(agent).update(starts_on=F("starts_on") - timedelta(days=1))
     settle(execution, "0")
-    assert allowing.uses(agent).get().used == 1
-    assert allowing.standing(agent) == [(0, 0)]
+    assert allowance_fixtures.uses(agent).get().used == 1
+    assert allowance_fixtures.standing(agent) == [(0, 0)]
 
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -236,29 +236,29 @@ def moment(text):
     ],
 )
 def test_a_period_goes_from_its_first_local_midnight_to_the_next(period, at, first, end):
-    assert periods.starts_on(period, BERLIN, moment(at)).isoformat() == first
-    assert periods.ends_at(period, BERLIN, moment(at)) == moment(end)
+    assert allowances.starts_on(period, BERLIN, moment(at)).isoformat() == first
+    assert allowances.ends_at(period, BERLIN, moment(at)) == moment(end)
 
 
 def test_where_clocks_skip_midnight_the_day_begins_when_they_do():
     santiago = ZoneInfo("America/Santiago")  # 2026-09-06 begins at 01:00
     at = moment("2026-09-06T03:59:59")
-    assert periods.starts_on("day", santiago, at).isoformat() == "2026-09-05"
-    assert periods.ends_at("day", santiago, at) == moment("2026-09-06T04:00:00")
+    assert allowances.starts_on("day", santiago, at).isoformat() == "2026-09-05"
+    assert allowances.ends_at("day", santiago, at) == moment("2026-09-06T04:00:00")
 
 
 def test_the_day_is_the_organizations(agent, organization):
     factories.tool(organization)
     Organization.objects.filter(pk=organization.pk).update(time_zone="Pacific/Kiritimati")
-    allowing.bound(agent, ("calls", "5"))
+    allowance_fixtures.bound(agent, ("calls", "5"))
     call(agent)
     far_east = datetime.now(ZoneInfo("Pacific/Kiritimati")).date()
-    assert allowing.uses(agent).get().starts_on == far_east
+    assert allowance_fixtures.uses(agent).get().starts_on == far_east
 
 
 def test_an_alert_is_given_at_80_and_at_100_percent_once(agent, organization):
-    allowing.priced(organization, "1")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "1")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     seen = []
     for _ in range(10):
         settle(call(agent), "1")
@@ -268,25 +268,25 @@ def test_an_alert_is_given_at_80_and_at_100_percent_once(agent, organization):
 
 
 def test_who_passes_both_thresholds_at_once_gives_both_alerts(agent, organization):
-    allowing.priced(organization, "1")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "1")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     execution, other = call(agent), call(agent)
     settle(execution, "12"), settle(other, "1")
     assert alerts(agent) == [80, 100]
 
 
-def test_an_amount_that_was_raised_is_alerted_on_anew(agent, organization):
-    allowing.priced(organization, "8")
-    allowing.bound(agent, budget=allowing.budget("10"))
+def test_an_amount_that_was_raised_is_alerted_on_again(agent, organization):
+    allowance_fixtures.priced(organization, "8")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     settle(call(agent), "8")
-    allowing.bound(agent, budget=allowing.budget("20"))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("20"))
     settle(call(agent), "8")
     assert alerts(agent) == [80, 80]
 
 
 def test_an_alert_says_what_is_used_of_what(agent, organization):
-    allowing.priced(organization, "1")
-    allowing.bound(agent, ("calls", "1", "echo", "month"))
+    allowance_fixtures.priced(organization, "1")
+    allowance_fixtures.bound(agent, ("calls", "1", "echo", "month"))
     settle(call(agent), "1")
     found = AuditRecord.objects.filter(code="BUDGET.ALERT", subject=agent.slug).latest("id")
     assert (found.actor_kind, found.reason) == ("system", "100_percent")
@@ -295,21 +295,21 @@ def test_an_alert_says_what_is_used_of_what(agent, organization):
 
 
 def test_a_call_settles_though_its_allowance_is_gone(agent, organization):
-    allowing.priced(organization, "1")
-    allowing.bound(agent, ("calls", "5"), budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "1")
+    allowance_fixtures.bound(agent, ("calls", "5"), budget=allowance_fixtures.budget("10"))
     execution = call(agent)
-    allowing.bound(agent, budget=None)
+    allowance_fixtures.bound(agent, budget=None)
     settle(execution, "1")
-    assert allowing.standing(agent) == [(1, 0)]
+    assert allowance_fixtures.standing(agent) == [(1, 0)]
 
 
 def test_a_call_settles_though_its_allowance_became_smaller(agent, organization):
-    allowing.priced(organization, "4")
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "4")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     execution = call(agent)
-    allowing.bound(agent, budget=allowing.budget("1"))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("1"))
     settle(execution, "4")
-    assert allowing.standing(agent) == [(4, 0)]
+    assert allowance_fixtures.standing(agent) == [(4, 0)]
     assert refusal_of(agent).details["limit"] == "1"
 
 
@@ -318,9 +318,9 @@ def test_a_call_settles_though_its_allowance_became_smaller(agent, organization)
 )
 def test_what_is_bound_now_counts_though_the_catalog_is_behind(agent, organization, before, now):
     factories.tool(organization)
-    allowing.bound(agent, ("calls", before))
+    allowance_fixtures.bound(agent, ("calls", before))
     caller = factories.caller(agent)
-    allowing.snapshot_of(caller)  # fills the cache of this process
+    allowance_fixtures.snapshot_of(caller)  # fills the cache of this process
     allowance = Allowance.objects.filter(agent=agent)
     _ = allowance.update(amount=now) if now else allowance.delete()
     with pytest.raises(QuotaExceeded) if now else nullcontext():
@@ -329,25 +329,25 @@ def test_what_is_bound_now_counts_though_the_catalog_is_behind(agent, organizati
 
 @pytest.mark.parametrize(("delivery", "used"), [("external", 2), ("pure", 0)])
 def test_what_a_lost_worker_left_is_settled_when_the_call_ends(agent, organization, delivery, used):
-    allowing.priced(organization, "2", delivery=delivery)
-    allowing.bound(agent, budget=allowing.budget("10"))
+    allowance_fixtures.priced(organization, "2", delivery=delivery)
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     execution = call(agent)
     Execution.objects.filter(pk=execution.pk).update(
         status="Running", fence=1, attempt=1, worker="gone", started_at=Now(),
         lease_until=Now() - timedelta(minutes=1),
     )  # fmt: skip
     reaper.reap()
-    assert allowing.standing(agent) == [(used, 2 - used)]  # a pure call is requeued
+    assert allowance_fixtures.standing(agent) == [(used, 2 - used)]  # a pure call is requeued
 
 
 @pytest.mark.usefixtures("alone")
 def test_calls_at_once_never_overspend(agent, organization):
-    allowing.priced(organization, "1")
-    allowing.bound(agent, budget=allowing.budget("10"))
-    outcomes, faults = allowing.ask_at_once(factories.caller(agent), ["echo"] * 64)
+    allowance_fixtures.priced(organization, "1")
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
+    outcomes, faults = allowance_fixtures.ask_at_once(factories.caller(agent), ["echo"] * 64)
     assert not faults
     assert (outcomes.count("accepted"), outcomes.count("budget_exceeded")) == (10, 54)
-    assert allowing.standing(agent) == [(0, 10)]
+    assert allowance_fixtures.standing(agent) == [(0, 10)]
     accepted = Execution.objects.filter(organization=organization, status="Pending")
     assert accepted.count() == 10
 
@@ -355,24 +355,26 @@ def test_calls_at_once_never_overspend(agent, organization):
 @pytest.mark.usefixtures("alone")
 def test_calls_that_share_several_allowances_never_lock_each_other_out(agent, organization):
     for name in ("echo", "other"):
-        allowing.priced(organization, "1", name)
-    allowing.bound(
+        allowance_fixtures.priced(organization, "1", name)
+    allowance_fixtures.bound(
         agent, ("calls", "40", "echo"), ("calls", "40", "other"), ("calls", "30"),
-        ("calls", "30", None, "month"), budget=allowing.budget("20"),
+        ("calls", "30", None, "month"), budget=allowance_fixtures.budget("20"),
     )  # fmt: skip
-    outcomes, faults = allowing.ask_at_once(factories.caller(agent), ["echo", "other"] * 24)
+    outcomes, faults = allowance_fixtures.ask_at_once(
+        factories.caller(agent), ["echo", "other"] * 24
+    )
     assert not faults
     assert outcomes.count("accepted") == 20
-    assert sum(held for _, held in allowing.standing(agent)) == 20 * 4
+    assert sum(held for _, held in allowance_fixtures.standing(agent)) == 20 * 4
 
 
 @pytest.mark.usefixtures("committed")
 def test_ends_at_once_are_each_charged_once(agent, organization):
-    allowing.priced(organization, "1")
-    allowing.bound(agent, ("calls", "50"), budget=allowing.budget("50"))
+    allowance_fixtures.priced(organization, "1")
+    allowance_fixtures.bound(agent, ("calls", "50"), budget=allowance_fixtures.budget("50"))
     executions = [call(agent) for _ in range(12)]
-    assert not allowing.at_once([lambda e=e: settle(e, "1") for e in executions] * 3)
-    assert allowing.standing(agent) == [(12, 0), (12, 0)]
+    assert not allowance_fixtures.at_once([lambda e=e: settle(e, "1") for e in executions] * 3)
+    assert allowance_fixtures.standing(agent) == [(12, 0), (12, 0)]
 
 
 AMOUNTS = st.decimals("0", "9", places=6)
@@ -410,11 +412,11 @@ class Books(RuleBasedStateMachine):
     def bound(self, rows):
         rows = {key: amount // 1 if key[0] == "calls" else amount for key, amount in rows.items()}
         quotas = [(kind, amount, tool, period) for (kind, tool, period), amount in rows.items()]
-        allowing.bound(self.agent, *quotas)
+        allowance_fixtures.bound(self.agent, *quotas)
         self.bounds = rows
         self.books = {key: [ZERO, ZERO] for key in rows}  # used, reserved
         self.caller = factories.caller(self.agent)
-        self.snapshot = allowing.snapshot_of(self.caller)
+        self.snapshot = allowance_fixtures.snapshot_of(self.caller)
 
     @rule(target=open_calls, tool=st.sampled_from(["echo", "other"]), cost=AMOUNTS)
     def reserve(self, tool, cost):

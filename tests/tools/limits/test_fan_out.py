@@ -7,7 +7,7 @@ from tests import factories
 from tests.tools.execution.working import calls_of, work_off
 from tools.errors import Shed
 from tools.execution.pipeline import perform
-from tools.limits import fan_out
+from tools.limits import answers
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -17,7 +17,7 @@ INNER = "result = call('run_program', {'source': 'result = 1'})['result']"
 
 @pytest.fixture(autouse=True)
 def _little_room(monkeypatch):
-    monkeypatch.setattr(fan_out, "MOST_OPEN", 2)
+    monkeypatch.setattr(answers, "MOST_OPEN", 2)
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 import pytest
 
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
-from sandbox.egress.trust import client_context
 from tests.stubs.mcp import MODERN, mcp_serving
 from tools.mcpclient.hub import Endpoint, Hub
 from tools.mcpclient.streamable import Streamable

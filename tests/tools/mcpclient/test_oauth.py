@@ -3,10 +3,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from sandbox.egress.trust import client_context
 from tests.stubs.identity_provider import oauth_serving
 from tests.stubs.web import Reply, endless
 from tools.httpclient.outbound import EventLoopThread

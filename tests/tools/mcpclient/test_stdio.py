@@ -9,8 +9,8 @@ import pytest
 from django.conf import settings
 
 from sandbox.errors import ErrorCode, RunRefused
-from sandbox.servers import ServerSpec
-from sandbox.serving import start_server
+from sandbox.server_client import start_server
+from sandbox.spec import ServerSpec
 from tests.conditions import until
 from tests.sandbox.watching import pidfds_of
 from tests.stubs.stdio_server import MODERN

@@ -19,7 +19,7 @@ from tools.insight import explain, tool_reach
 from tools.insight.explain import Explanation
 from tools.insight.replay import Combination, World
 from tools.insight.tool_reach import CallerToolReach, reaches
-from tools.licensing.kinds import kinds_in
+from tools.licensing.tool_kinds import kinds_in
 from tools.models import Agent, Organization
 from tools.policy import gates
 from tools.policy.gates import GateCheck, Scope, Stage

@@ -104,7 +104,7 @@ WRITERS = [("person", "person", "Standard"), ("agent", "agent", "Restricted"),
 
 
 @pytest.mark.parametrize(("kind", "origin", "expected"), WRITERS)
-def test_code_is_held_as_strongly_as_nobody_answers_for_it(organization, kind, origin, expected):
+def test_code_of_an_unknown_author_is_isolated_most_strongly(organization, kind, origin, expected):
     by = Actor(kind, "somebody", organization.slug)
     tool = actions.register_tool(
         organization=organization, definition=factories.definition(), by=by
@@ -130,7 +130,7 @@ def test_an_agents_code_stays_an_agents_in_a_persons_hands(organization):
     assert level(organization) == "Restricted"
 
 
-def test_a_built_in_is_the_products_whoever_tunes_it(organization):
+def test_a_built_in_is_the_products_after_any_user_tunes_it(organization):
     change_builtin(organization, max_execution_time="PT5S")
     tool = Tool.objects.get(organization=organization, name="read_file")
     assert (tool.version.origin, tool.version.number) == ("product", 2)

@@ -10,7 +10,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Reply
-from tests.tools.limits import allowing
+from tests.tools.limits import allowance_fixtures
 from tests.tools.runners.conftest import KEY
 from tools.errors import InvalidCall, QuotaExceeded, Refused
 from tools.execution.pipeline import admit, perform
@@ -239,19 +239,19 @@ def priced(model, settings):
 
 
 def test_a_small_question_holds_little_and_costs_what_was_counted(agent, priced):
-    allowing.bound(agent, budget=allowing.budget(1_000))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(1_000))
     execution = accepted(agent, max_tokens=50)
     whole = len(json.dumps([ASKED, None], separators=(",", ":")))
-    ((used, held),) = allowing.standing(agent)
+    ((used, held),) = allowance_fixtures.standing(agent)
     assert used == 0 and whole + 64 + 100 - 4 <= held <= whole + 64 + 100
     priced.plays("x")
     perform(execution.pk)
     assert Execution.objects.get(pk=execution.pk).cost == 20
-    assert allowing.standing(agent) == [(20, 0)]
+    assert allowance_fixtures.standing(agent) == [(20, 0)]
 
 
 def test_what_does_not_fit_in_the_worst_case_is_not_asked(agent, priced):
-    allowing.bound(agent, budget=allowing.budget(1_000))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(1_000))
     for more in ({"max_tokens": 500}, {"messages": [{"role": "user", "content": "x" * 900}]}):
         with pytest.raises(QuotaExceeded):
             accepted(agent, **{"max_tokens": 50} | more)
@@ -261,11 +261,11 @@ def test_what_does_not_fit_in_the_worst_case_is_not_asked(agent, priced):
 
 
 def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced):
-    allowing.bound(agent, budget=allowing.budget(1_000))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(1_000))
     priced.plays("x", tokens=(10**8, 10**8))
     done = ask_model_tool(agent, max_tokens=50)
     assert (done.status, done.cost < 1_000) == ("Success", True)
-    assert allowing.standing(agent) == [(float(done.cost), 0)]
+    assert allowance_fixtures.standing(agent) == [(float(done.cost), 0)]
 
 
 def test_what_is_not_asked_costs_nothing_and_half_an_answer_what_was_held(agent, priced):

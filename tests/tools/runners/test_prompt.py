@@ -10,7 +10,7 @@ from tests import factories
 from tests.stubs import llm
 from tests.stubs.web import Raw, Reply
 from tests.tools.approval_requests import attempted_in_thread
-from tests.tools.limits import allowing
+from tests.tools.limits import allowance_fixtures
 from tests.tools.runners.conftest import KEY
 from tools.errors import QuotaExceeded
 from tools.execution import actions
@@ -176,7 +176,7 @@ def test_reasoning_is_not_shown_while_it_comes(agent, greet, model, said):
 
 @pytest.mark.parametrize("said", [REASONED, "<think>It goes on", "It was all weighed.</think>\n"])
 def test_reasoning_alone_is_no_answer_and_costs_what_was_counted(agent, priced, model, said):
-    allowing.bound(agent, budget=allowing.budget(WORST))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(WORST))
     model.says(said, tokens=(10, 5))
     done = called(agent)
     assert (done.status, done.error_code) == ("Failed", "MODEL_NO_ANSWER")
@@ -292,13 +292,13 @@ def priced(organization, model, settings):
 
 
 def test_a_call_holds_its_worst_case_and_costs_what_was_counted(agent, priced, model):
-    allowing.bound(agent, budget=allowing.budget(WORST))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(WORST))
     execution = admit(factories.caller(agent), factories.call("greet", {"text": "Ada"}))
-    assert allowing.standing(agent) == [(0, WORST)]
+    assert allowance_fixtures.standing(agent) == [(0, WORST)]
     model.says("x", tokens=(10, 5))
     perform(execution.pk)
     assert Execution.objects.get(pk=execution.pk).cost == 20
-    assert allowing.standing(agent) == [(20, 0)]
+    assert allowance_fixtures.standing(agent) == [(20, 0)]
 
 
 def test_a_model_without_a_price_is_not_asked_where_models_have_prices(
@@ -311,17 +311,17 @@ def test_a_model_without_a_price_is_not_asked_where_models_have_prices(
 
 
 def test_what_does_not_fit_in_the_worst_case_is_not_asked(agent, priced, model):
-    allowing.bound(agent, budget=allowing.budget(WORST - 1))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(WORST - 1))
     with pytest.raises(QuotaExceeded):
         called(agent)
     assert model.questions == []
 
 
 def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced, model):
-    allowing.bound(agent, budget=allowing.budget(WORST))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(WORST))
     model.says("x", tokens=(10**8, 10**8))
     assert called(agent).cost == WORST
-    assert allowing.standing(agent) == [(WORST, 0)]
+    assert allowance_fixtures.standing(agent) == [(WORST, 0)]
 
 
 @pytest.mark.part("matrices", but_each=3)
@@ -329,7 +329,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced,
     "tokens", [None, (-1, 5), ("many", 1), (True, 1), (10**15, 1), (0, 1), (1, 0)], ids=range(7)
 )
 def test_an_answer_without_token_counts_costs_what_was_reserved(agent, priced, model, tokens):
-    allowing.bound(agent, budget=allowing.budget(WORST))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(WORST))
     model.says("x", tokens=tokens)
     done = called(agent)
     assert (done.status, done.cost) == ("Success", WORST)

@@ -7,10 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from sandbox.egress.rules.denials import Denied
+from sandbox.egress.rules.egress_policy import Denied, EgressPolicy, HostRule
 from sandbox.egress.rules.grammar import Url
-from sandbox.egress.rules.policy import EgressPolicy, HostRule
-from sandbox.egress.rules.rules import Rules
+from sandbox.egress.rules.host_rules import Rules
 from sandbox.spec import Backend, IsolationLevel, Limits, Mount, Network, Profile
 from tests.factories import definition
 from tools.builtin.manifest import HTTP_CALL, Isolated

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.sessions.models import Session as BrowserSession
 from django.utils import timezone
 
-from audit.export import exporting
+from audit.export import background_exports
 from audit.models import Alert, AlertChannel, AlertDelivery, AuditExport, AuditRecord
 from config.env import BadSetting, env_days
 from tests import factories
@@ -262,7 +262,7 @@ def test_exports_that_are_over_go(organization):
         )
         for state, age in [("gone", OLD), ("gone", YOUNG), ("ready", OLD)]
     ]  # fmt: skip
-    exporting.sweep()
+    background_exports.delete_expired()
     assert left(AuditExport, *rows) == [1, 2]
     assert [rows for rows, _ in expired(organization, "exports")] == [{"exports": 1}]
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests import factories
 from tests.tools.execution.working import calls_of, work_off
-from tests.tools.limits import allowing
-from tools.accounts.callers import caller_of_token
+from tests.tools.limits import allowance_fixtures
+from tools.accounts.token_authentication import caller_of_token
 from tools.catalog.actions import set_enabled
 from tools.execution import actions, session_actions
 from tools.execution.pipeline import perform
@@ -185,7 +185,7 @@ def _licensed(organization, tier):
 
 def spent(agent, _tier):
     factories.tool(agent.organization, "inner", cost_per_invocation="2")
-    allowing.bound(agent, budget=allowing.budget("1"))
+    allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("1"))
 
 
 def permissionless(agent, _tier):

@@ -53,7 +53,7 @@ def test_what_an_unknown_name_was_stands_nowhere_and_its_guesses_are_one_alert(
     assert "canary" not in str([vars(record) for record in records])
     assert len({record.details["typed"] for record in records}) == 2
     AlertRule.objects.update(looked_at=None)
-    alerts.raise_all()
+    alerts.raise_all_alerts()
     found = Alert.objects.filter(organization=first, rule="password_guessing")
     assert [alert.actor for alert in found] == ["An unknown name"]
 

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from audit.actions import Actor
-from audit.alerts import channels
+from audit.alerts import alert_channels
 from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
 from tests.stubs.mail import open_office
 from tests.ui.pages import notes, text
@@ -20,7 +20,7 @@ HOOK = "https://hooks.example/T0KEN"
 @pytest.fixture
 def hook(organization: Organization):
     by = Actor("person", "eve", organization.slug)
-    return channels.create_channel(
+    return alert_channels.create_channel(
         organization=organization.slug, name="ops hook", kind="webhook", target=HOOK, by=by
     )
 
@@ -76,7 +76,7 @@ def test_the_worst_stand_first_and_how_many_more_there_are(
 def test_a_test_says_what_came_of_it(
     admin_client: Client, organization: Organization, settings
 ) -> None:
-    channel, _ = channels.create_channel(
+    channel, _ = alert_channels.create_channel(
         organization=organization.slug, name="mail", kind="email", target="eve@example.com",
         by=Actor("person", "eve", organization.slug),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from django.utils import timezone
 from audit import tasks
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from audit.export import exporting
+from audit.export import background_exports
 from audit.models import AuditExport, AuditRecord
 from tests.ui.conftest import Grant
 from tests.ui.pages import body_of, htmx, notes, text
@@ -49,7 +49,7 @@ def ask(client: Client, **given: str) -> AuditExport:
 
 def written(client: Client, **given: str) -> AuditExport:
     row = ask(client, **given)
-    exporting.write_next()
+    background_exports.write_next_export()
     row.refresh_from_db()
     return row
 
@@ -94,11 +94,11 @@ def test_bad_input_is_told(admin_client: Client, given: dict[str, str]) -> None:
 
 
 def test_nobody_has_more_than_a_few_at_a_time(admin_client: Client) -> None:
-    for _ in range(exporting.MOST_KEPT):
+    for _ in range(background_exports.MOST_EXPORTS):
         ask(admin_client)
     response = admin_client.post(PAGE, {"format": "csv"})
     (flaw,) = notes(response)["flaw-format"]
-    assert response.status_code == 400 and str(exporting.MOST_KEPT) in flaw
+    assert response.status_code == 400 and str(background_exports.MOST_EXPORTS) in flaw
     admin_client.post(f"{PAGE}{asked(admin_client).earliest('created_at').pk}/remove/")
     assert admin_client.post(PAGE, {"format": "csv"}).status_code == 302
 
@@ -110,11 +110,11 @@ def test_an_organization_stores_no_more_than_its_bytes(
     row = written(admin_client)
     AuditExport.objects.filter(pk=row.pk).update(asked_by_id="somebody else")
     second = ask(admin_client)
-    monkeypatch.setattr(exporting, "ORGANIZATION_BYTES", row.size + 1)
-    exporting.write_next()
+    monkeypatch.setattr(background_exports, "ORGANIZATION_BYTES", row.size + 1)
+    background_exports.write_next_export()
     second.refresh_from_db()
     assert second.state == "failed" and "Remove others" in second.problem
-    monkeypatch.setattr(exporting, "ORGANIZATION_BYTES", row.size)
+    monkeypatch.setattr(background_exports, "ORGANIZATION_BYTES", row.size)
     response = admin_client.post(PAGE, {"format": "csv"})
     assert response.status_code == 400 and "hold" in notes(response)["flaw-format"][0]
 
@@ -122,19 +122,19 @@ def test_an_organization_stores_no_more_than_its_bytes(
 def test_a_full_disk_ends_an_export_before_it_is_full(
     admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "FREE_BYTES", 2**62)
+    monkeypatch.setattr(background_exports, "FREE_BYTES", 2**62)
     row = written(admin_client)
     assert row.state == "failed" and "no room" in row.problem
-    assert not any(exporting.directory().iterdir())
+    assert not any(background_exports.export_directory().iterdir())
 
 
 def test_of_one_organization_fewer_are_written_than_at_once(admin_client: Client) -> None:
     """Another's does not wait behind them."""
     ours, waiting = ask(admin_client), ask(admin_client)
     AuditExport.objects.filter(pk=ours.pk).update(state="running")
-    assert exporting.write_next() is None
+    assert background_exports.write_next_export() is None
     AuditExport.objects.filter(pk=waiting.pk).update(organization="another")
-    found = exporting._claim()
+    found = background_exports._claim_export()
     assert found is not None and found.pk == waiting.pk
 
 
@@ -163,10 +163,10 @@ def test_it_is_gone_when_its_time_is_over(admin_client: Client, happened: None) 
     past = timezone.now() - timedelta(seconds=1)
     AuditExport.objects.filter(pk=row.pk).update(expires_at=past)
     assert admin_client.get(f"{PAGE}{row.pk}/").status_code == 404
-    assert exporting.file_of(row).exists()
+    assert background_exports.export_path(row).exists()
     tasks.sweep_exports()
     row.refresh_from_db()
-    assert row.state == "gone" and not any(exporting.directory().iterdir())
+    assert row.state == "gone" and not any(background_exports.export_directory().iterdir())
 
 
 def test_one_that_is_removed_takes_its_files_along(
@@ -176,29 +176,29 @@ def test_one_that_is_removed_takes_its_files_along(
     with django_capture_on_commit_callbacks(execute=True):
         page = admin_client.post(f"{PAGE}{row.pk}/remove/", follow=True)
     assert "message-success" in notes(page)
-    assert not any(exporting.directory().iterdir())
+    assert not any(background_exports.export_directory().iterdir())
 
 
 def test_one_that_is_removed_while_it_is_written_ends(
     admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = ask(admin_client)
-    count = exporting._progress
+    count = background_exports._update_progress
 
     def removed(*given: Any) -> None:
         admin_client.post(f"{PAGE}{row.pk}/remove/")
         count(*given)
 
-    monkeypatch.setattr(exporting, "_progress", removed)
-    exporting.write_next()
+    monkeypatch.setattr(background_exports, "_update_progress", removed)
+    background_exports.write_next_export()
     row.refresh_from_db()
-    assert row.state == "gone" and not any(exporting.directory().iterdir())
+    assert row.state == "gone" and not any(background_exports.export_directory().iterdir())
 
 
 def test_one_that_is_too_large_says_what_to_do(
     admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "MOST_BYTES", 10)
+    monkeypatch.setattr(background_exports, "MOST_BYTES", 10)
     row = written(admin_client)
     assert row.state == "failed" and row.problem
     assert notes(admin_client.get(PAGE))["problem"] == [row.problem]
@@ -209,7 +209,7 @@ def test_one_whose_worker_died_is_told(admin_client: Client) -> None:
     AuditExport.objects.filter(pk=row.pk).update(
         state="running", moved_at=timezone.now() - timedelta(hours=1)
     )
-    exporting.sweep()
+    background_exports.delete_expired()
     row.refresh_from_db()
     assert row.state == "failed" and notes(admin_client.get(PAGE))["problem"] == [row.problem]
 
@@ -217,9 +217,9 @@ def test_one_whose_worker_died_is_told(admin_client: Client) -> None:
 def test_no_more_are_written_at_once_than_workers_can_be_spared(admin_client: Client) -> None:
     for _ in range(3):
         ask(admin_client)
-    for row in asked(admin_client)[: exporting.MOST_RUNNING]:
+    for row in asked(admin_client)[: background_exports.MOST_RUNNING]:
         AuditExport.objects.filter(pk=row.pk).update(state="running")
-    assert exporting.write_next() is None
+    assert background_exports.write_next_export() is None
 
 
 def test_progress_is_asked_for_while_something_is_unfinished(admin_client: Client) -> None:

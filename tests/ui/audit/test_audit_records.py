@@ -12,9 +12,9 @@ from django.test import Client
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import sealer
-from audit.log.handouts import GROWTH
+from audit.log.proofs import GROWTH
 from audit.models import AuditRecord
-from audit.records import reading
+from audit.records import record_access
 from audit.verifier import toolcrib_verify as verifier
 from tests.audit.logs import write
 from tests.conditions import until
@@ -92,8 +92,8 @@ def test_older_pages_follow_the_last_record(
 def proved(committed: None, organization: Organization):
     """A record that was sealed and signed."""
     (made,) = write(organization.slug)
-    sealer.seal(organization.slug)
-    until(lambda: (found := reading.sealed(made)) and found.signed_at)
+    sealer.seal_logs(organization.slug)
+    until(lambda: (found := record_access.seal_position(made)) and found.signed_at)
     return made
 
 

@@ -12,8 +12,8 @@ from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
 
-from audit.log.sealer import seal
-from audit.log.standing import standing_of
+from audit.log.log_status import log_status
+from audit.log.sealer import seal_logs
 from config.local import unix_accounts
 from tests import factories
 from tests.tools.approval_requests import call_awaiting_approval
@@ -216,11 +216,11 @@ def test_the_house_says_what_waits_for_a_person(
 def test_the_house_says_when_the_log_was_signed_and_what_is_not_sealed(
     admin_client: Client, organization: Organization
 ) -> None:
-    seal(organization.slug)
+    seal_logs(organization.slug)
     factories.tool(organization)
     page = text(admin_client.get("/home/"))
     assert house(page)["audit"] == "good"
-    unsealed = standing_of(organization.slug).unsealed
+    unsealed = log_status(organization.slug).unsealed
     assert unsealed and any(f" {unsealed} " in line for line in notes(page)["house-good"])
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 
 from sandbox import doctor
 from sandbox.daemon.trials.capability import AttackResult, Capability
-from sandbox.daemon.trials.trial import Trial, Wall
+from sandbox.daemon.trials.trial import SandboxChoice, Trial
 from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel
 from tests.ui.conftest import Grant
@@ -25,7 +25,7 @@ FACTS = Facts("v2", landlock_abi=7, signs=Signs())
 
 
 def held(level: IsolationLevel, contained: bool = True) -> Trial:
-    wall = Wall(level)
+    wall = SandboxChoice(level)
     return Trial(wall, (AttackResult("be root", level, wall.backend, contained, "uid 0"),))
 
 
@@ -37,9 +37,9 @@ def found(*trials: Trial, facts: Facts = FACTS) -> Capability:
 
 
 NO_NAMESPACES = [
-    Trial(Wall(level), failure="bwrap said no") for level in (STANDARD, STRICT, RESTRICTED)
+    Trial(SandboxChoice(level), failure="bwrap said no") for level in (STANDARD, STRICT, RESTRICTED)
 ]
-DEGRADED = Trial(Wall(STANDARD, Backend.DEGRADED))
+DEGRADED = Trial(SandboxChoice(STANDARD, Backend.DEGRADED))
 STATES = {
     "everything": (found(), None),
     "no cgroups": (found(facts=replace(FACTS, cgroup_mode="none")), "warn"),

@@ -14,16 +14,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts import account_actions
-from tools.accounts.grants import grant_actions, grants_of_many
+from tools.accounts.grants import grants_of_many
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.pagination import Page, filtered
+from tools.api.common.pagination import Page, filter_rows
 from tools.api.common.serializer_fields import (
     Flag,
     Items,
     Strict,
     Text,
     Whole,
-    texts,
+    text_list,
 )
 from tools.authorization import pins
 from tools.catalog.bounds import MOST
@@ -36,10 +36,8 @@ from tools.models import Agent, Token, User
 from tools.models.agent import AllowanceKind, AllowancePeriod
 from tools.shapes import agent_shape, allowances_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.field_actions import change_agent_fields
 from tools.web.reauthentication import Proof, by_method
-
-GRANTS = ("groups", "tools", "tool_groups", "permissions")
-BOUNDS = ("budget", "quotas")
 
 
 class AllowanceAmountField(serializers.CharField):
@@ -82,19 +80,19 @@ class QuotaAnswer(BudgetAnswer):
 class AgentBody(Strict):
     slug = Text(max_length=63)
     description = Text(required=False, max_length=500, allow_blank=True)
-    groups = texts(required=False, allow_null=True)
-    tools = texts(required=False, allow_null=True)
-    tool_groups = texts(required=False, allow_null=True)
-    permissions = texts(required=False, allow_null=True)
+    groups = text_list(required=False, allow_null=True)
+    tools = text_list(required=False, allow_null=True)
+    tool_groups = text_list(required=False, allow_null=True)
+    permissions = text_list(required=False, allow_null=True)
     strict = Flag(required=False)
 
 
 class AgentChange(Strict):
     description = Text(required=False, max_length=500, allow_blank=True)
-    groups = texts(required=False)
-    tools = texts(required=False)
-    tool_groups = texts(required=False)
-    permissions = texts(required=False)
+    groups = text_list(required=False)
+    tools = text_list(required=False)
+    tool_groups = text_list(required=False)
+    permissions = text_list(required=False)
     strict = Flag(required=False)
     active = Flag(required=False)
     max_in_flight = Whole(
@@ -168,7 +166,7 @@ class AgentView(ConditionalView):
     def lock(self, slug: str, **_: Any) -> None:
         """Locks the account first, as changes of grants do."""
         accounts = User.objects.select_for_update()
-        accounts.values_list("pk").get(pk=self.agent(slug).service_account_id)
+        accounts.values_list("pk").get(pk=self.find_agent(slug).service_account_id)
         super().lock()
 
     def agents(self) -> QuerySet[Agent]:
@@ -176,13 +174,13 @@ class AgentView(ConditionalView):
             "service_account", "organization"
         )
 
-    def agent(self, slug: str) -> Agent:
+    def find_agent(self, slug: str) -> Agent:
         found = self.agents().filter(slug=slug).first()
         if found is None:
             raise NotFound(f"There is no agent {slug[:63]!r}.", code="agent_not_found")
         return found
 
-    def token(self, agent: Agent, token_id: UUID) -> Token:
+    def find_token(self, agent: Agent, token_id: UUID) -> Token:
         token = agent.service_account.tokens.filter(pk=token_id).first()
         if token is None:
             raise NotFound("The agent has no such token.", code="token_not_found")
@@ -194,12 +192,15 @@ class AgentView(ConditionalView):
 
 class OneAgent(AgentView):
     def representation(self, slug: str) -> Representation:
-        return Representation(self.shape(self.agent(slug)))
+        return Representation(self.shape(self.find_agent(slug)))
 
-    def covered(self, shape: dict[str, Any]) -> dict[str, Any]:
+    def covered_fields(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The limits of quotas, not their use."""
         budget, quotas = shape["budget"], shape["quotas"]
-        return shape | {"budget": budget and _allowed(budget), "quotas": [*map(_allowed, quotas)]}
+        return shape | {
+            "budget": budget and _quota_limits(budget),
+            "quotas": [*map(_quota_limits, quotas)],
+        }
 
 
 class AgentList(OneAgent):
@@ -217,7 +218,7 @@ class AgentList(OneAgent):
     def get(self, request: Request) -> Response:
         self.require("view_agent")
         pages = CursorPages(by_name("slug"))
-        found = filtered(self.agents(), self.query, {"active": "active"})
+        found = filter_rows(self.agents(), self.query, {"active": "active"})
         if text := self.query.get("q", "").strip():
             found = found.filter(Q(slug__icontains=text) | Q(description__icontains=text))
         page: list[Agent] = pages.paginate_queryset(found, request, self) or []
@@ -240,10 +241,12 @@ class AgentList(OneAgent):
             organization=self.organization, by=self.actor, giver=self.caller, **wanted
         )
         headers = {"Location": f"/api/v1/agents/{agent.slug}"}
-        return self.answer(self.representation(agent.slug), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(agent.slug), status.HTTP_201_CREATED, headers
+        )
 
 
-def _gives_power(request: HttpRequest, **_: Any) -> bool:
+def _widens_rights(request: HttpRequest, **_: Any) -> bool:
     try:
         changes = strict_json.parse(request.body)
     except strict_json.BadJson:
@@ -252,12 +255,12 @@ def _gives_power(request: HttpRequest, **_: Any) -> bool:
 
 
 class AgentDetail(OneAgent):
-    proof = by_method(patch=_gives_power)
+    proof = by_method(patch=_widens_rights)
 
     @extend_schema(operation_id="get_agent", responses=AgentAnswer)
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_agent")
-        return self.answer(self.representation(slug))
+        return self.resource_response(self.representation(slug))
 
     @extend_schema(
         operation_id="change_agent",
@@ -268,18 +271,9 @@ class AgentDetail(OneAgent):
     def patch(self, request: Request, slug: str) -> Response:
         """Change the given fields, all or nothing. Revoked grants apply from the next request
         on."""
-        agent, wanted = self.agent(slug), self.body(AgentChange)
-        grants = {kind: wanted.pop(kind) for kind in GRANTS if kind in wanted}
-        if grants:
-            grant_actions.grant(agent=agent, by=self.actor, giver=self.caller, **grants)
-        if bounds := {kind: wanted.pop(kind) for kind in BOUNDS if kind in wanted}:
-            allowances.set_allowances(agent=agent, by=self.actor, changes=bounds)
-        if "pins" in wanted:
-            held = wanted.pop("pins")
-            pins.set_pins(agent=agent, pins=held, by=self.actor, giver=self.caller)
-        if wanted:
-            account_actions.change_agent(agent=agent, by=self.actor, **wanted)
-        return self.answer(self.representation(slug))
+        agent, wanted = self.find_agent(slug), self.body(AgentChange)
+        change_agent_fields(agent=agent, by=self.actor, giver=self.caller, changes=wanted)
+        return self.resource_response(self.representation(slug))
 
 
 class AgentSuspend(OneAgent):
@@ -297,10 +291,10 @@ class AgentSuspend(OneAgent):
         Waiting calls are refused when they would start; running ones end by themselves, or are
         stopped by `cancel`.
         """
-        agent, reason = self.agent(slug), self.body(SuspendBody, optional=True)["reason"]
+        agent, reason = self.find_agent(slug), self.body(SuspendBody, optional=True)["reason"]
         account_actions.change_agent(agent=agent, by=self.actor, active=False, reason=reason)
-        return self.answer(self.representation(slug))
+        return self.resource_response(self.representation(slug))
 
 
-def _allowed(quota: dict[str, Any]) -> dict[str, Any]:
+def _quota_limits(quota: dict[str, Any]) -> dict[str, Any]:
     return {field: quota[field] for field in quota.keys() - {"used", "held", "resets_at"}}

@@ -32,7 +32,7 @@ _DESCENDING = "-subject"
 _ORDERS = {"subject": "subject", _DESCENDING: _DESCENDING}
 
 
-def _items(help_text: str) -> Items:
+def _name_list(help_text: str) -> Items:
     return Items(child=Text(max_length=128), max_length=200, required=False, help_text=help_text)
 
 
@@ -42,10 +42,10 @@ class GrantBody(Strict):
     agent = Text(required=False, max_length=63)
     user = Text(required=False, max_length=150)
     people_group = Text(required=False, max_length=150)
-    tools = _items("Tools it may execute; * is all.")
-    tool_groups = _items("Groups whose every tool it may execute.")
-    groups = _items("Groups it may request; * is all. Not of a group of people.")
-    permissions = _items("What tools require; * is all. Not of a group of people.")
+    tools = _name_list("Tools it may execute; * is all.")
+    tool_groups = _name_list("Groups whose every tool it may execute.")
+    groups = _name_list("Groups it may request; * is all. Not of a group of people.")
+    permissions = _name_list("What tools require; * is all. Not of a group of people.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         subjects = [kind for kind in SUBJECTS if kind in attrs]
@@ -91,10 +91,10 @@ class Grants(CallerView):
     def get(self, request: Request) -> Response:
         """One row per grant. Grants that people hold through a group are listed at the group."""
         size = parse_page_size(request)
-        before, beside = _cursor(self.query.get("cursor"))
+        before, beside = _parse_grant_cursor(self.query.get("cursor"))
         descending = self.query.get("ordering") == _DESCENDING
         rows = granted(
-            self.caller, self._sought(), most=size + 1, beside=beside, before=before != descending
+            self.caller, self._filters(), most=size + 1, beside=beside, before=before != descending
         )
         rows = rows[::-1] if descending else rows
         more = len(rows) > size
@@ -104,8 +104,8 @@ class Grants(CallerView):
         return Response(
             {
                 "results": [grant_shape(row) for row in page],
-                "next": _address(request, "after", page[-1]) if page and ahead else None,
-                "previous": _address(request, "before", page[0]) if page and behind else None,
+                "next": _page_address(request, "after", page[-1]) if page and ahead else None,
+                "previous": _page_address(request, "before", page[0]) if page and behind else None,
             }
         )
 
@@ -126,7 +126,7 @@ class Grants(CallerView):
         rows = grant_actions.give(giver=self.caller, kind=kind, name=wanted[kind], wanted=kinds)
         return Response({"results": [grant_shape(row) for row in rows]})
 
-    def _sought(self) -> Sought:
+    def _filters(self) -> Sought:
         query = self.query
         named = [kind for kind in SUBJECTS if kind in query]
         if len(named) > 1:
@@ -140,7 +140,7 @@ class GrantDetail(ConditionalView):
     proof = by_method(delete=Proof.NOT_NEEDED)
 
     def representation(self, grant: str) -> Representation:
-        return Representation(grant_shape(_row(grant)))
+        return Representation(grant_shape(_find_grant(grant)))
 
     def lock(self, grant: str) -> None:
         """A grant has no content to compare; `take` locks its holder first."""
@@ -150,11 +150,11 @@ class GrantDetail(ConditionalView):
     def delete(self, request: Request, grant: str) -> Response:
         """Revoke the grant: calls are refused from the next request on, also those that wait
         already."""
-        grant_actions.take(giver=self.caller, row=_row(grant))
+        grant_actions.take(giver=self.caller, row=_find_grant(grant))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def _row(grant: str) -> GrantRow:
+def _find_grant(grant: str) -> GrantRow:
     row = read_grant_id(grant)
     if row is None or row.subject_kind not in SUBJECTS or row.kind not in KINDS.values():
         raise NotFound("There is no such grant.", code="grant_not_found")
@@ -170,7 +170,7 @@ def grant_shape(row: GrantRow) -> dict[str, object]:
     }
 
 
-def _cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
+def _parse_grant_cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
     if not raw:
         return False, None
     side, _, text = raw.partition(".")
@@ -180,5 +180,5 @@ def _cursor(raw: str | None) -> tuple[bool, GrantRow | None]:
     return side == "before", row
 
 
-def _address(request: Request, side: str, row: GrantRow) -> str:
+def _page_address(request: Request, side: str, row: GrantRow) -> str:
     return page_reference(request, f"{side}.{grant_id(row)}")

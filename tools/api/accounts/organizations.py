@@ -11,11 +11,10 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import Page, filtered
+from tools.api.common.pagination import Page, filter_rows
 from tools.api.common.serializer_fields import (
     LEVELS,
     Flag,
@@ -23,7 +22,7 @@ from tools.api.common.serializer_fields import (
     Strict,
     Text,
     Whole,
-    texts,
+    text_list,
 )
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.catalog.builtins import install_builtins
@@ -36,11 +35,10 @@ from tools.licensing.licenses import preview
 from tools.models import LicenseTier, Organization
 from tools.shapes import organization_shape, tier_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
+from tools.web.field_actions import change_organization_fields
 from tools.web.reauthentication import Proof, by_method
 
 _TIERS = {"rank": "rank", "-rank": "-rank", "name": "name", "-name": "-name"}
-LIMITS = ("max_concurrency", "max_queue_depth")
-QUOTA = ("workspace_max_files", "workspace_max_bytes")
 
 
 class TierWanted(Strict):
@@ -158,9 +156,9 @@ class OrganizationPage(Page):
 
 
 class TierChange(Strict):
-    builtin_tools = texts(required=False, allow_null=True)
+    builtin_tools = text_list(required=False, allow_null=True)
     max_custom_tools = Whole(required=False, allow_null=True, min_value=0, max_value=1_000_000)
-    isolation_levels = texts(required=False, allow_null=True)
+    isolation_levels = text_list(required=False, allow_null=True)
     custom_sandbox_profiles = Flag(required=False)
 
 
@@ -196,14 +194,14 @@ class PlatformView(ConditionalView):
         if not self.caller.is_superuser:
             raise Forbidden("Only a superuser may do this.", code="not_permitted")
 
-    def tier(self, name: str) -> LicenseTier:
+    def find_tier(self, name: str) -> LicenseTier:
         found = LicenseTier.objects.filter(name=name).first()
         if found is None:
             known = ", ".join(LicenseTier.objects.values_list("name", flat=True))
             raise NotFound(f"There is no tier {name[:60]!r}, only: {known}.", code="tier_not_found")
         return found
 
-    def row(self, slug: str) -> Organization:
+    def find_organization(self, slug: str) -> Organization:
         found = Organization.objects.select_related("tier").filter(slug=slug).first()
         if found is None:
             raise NotFound("There is no such organization.", code="organization_not_found")
@@ -214,7 +212,7 @@ class OrganizationView(PlatformView):
     volatile = frozenset({"license"})  # its state follows from the clock
 
     def representation(self, slug: str) -> Representation:
-        return Representation(organization_shape(self.row(slug)))
+        return Representation(organization_shape(self.find_organization(slug)))
 
 
 class OrganizationList(OrganizationView):
@@ -233,7 +231,7 @@ class OrganizationList(OrganizationView):
         self.require_superuser()
         pages = CursorPages(by_name("slug"))
         columns = {"q": "slug__icontains", "tier": "tier__name"}
-        every = filtered(Organization.objects.select_related("tier"), self.query, columns)
+        every = filter_rows(Organization.objects.select_related("tier"), self.query, columns)
         page: list[Organization] = pages.paginate_queryset(every, request, self) or []
         return pages.get_paginated_response([organization_shape(row) for row in page])
 
@@ -247,11 +245,11 @@ class OrganizationList(OrganizationView):
         """A new organization with the built-in tools."""
         self.require_superuser()
         wanted = self.body(OrganizationBody)
-        wanted["tier"] = self.tier(wanted["tier"])
+        wanted["tier"] = self.find_tier(wanted["tier"])
         organization = account_actions.create_organization(by=self.actor, **wanted)
         install_builtins(organization=organization, by=self.actor)
         address = f"/api/v1/organizations/{organization.slug}"
-        return self.answer(
+        return self.resource_response(
             self.representation(organization.slug),
             status.HTTP_201_CREATED,
             headers={"Location": address},
@@ -266,12 +264,12 @@ class OrganizationDetail(OrganizationView):
         tiers = LicenseTier.objects.order_by("pk").select_for_update(no_key=True)
         list(tiers.values_list("pk"))
         rows = Organization.objects.select_for_update(no_key=True)
-        rows.values_list("pk").get(pk=self.row(slug).pk)
+        rows.values_list("pk").get(pk=self.find_organization(slug).pk)
 
     @extend_schema(operation_id="get_organization", responses=OrganizationAnswer)
     def get(self, request: Request, slug: str) -> Response:
         self.require_superuser()
-        return self.answer(self.representation(slug))
+        return self.resource_response(self.representation(slug))
 
     @extend_schema(
         operation_id="change_organization",
@@ -282,33 +280,14 @@ class OrganizationDetail(OrganizationView):
     def patch(self, request: Request, slug: str) -> Response:
         """Change the given fields, all or nothing. `tier_change` has the effects of another
         tier."""
-        wanted, organization = self.body(OrganizationChange), self.row(slug)
-        change = None
+        wanted, organization = self.body(OrganizationChange), self.find_organization(slug)
         if "tier" in wanted:
-            tier = self.tier(wanted["tier"])
-            change = tier_actions.set_tier(organization=organization, tier=tier, by=self.actor)
-        if "name" in wanted:
-            account_actions.rename_organization(
-                organization=organization, name=wanted["name"], by=self.actor
-            )
-        if "minimum_isolation" in wanted:
-            minimum = IsolationLevel(wanted["minimum_isolation"])
-            account_actions.set_isolation(organization=organization, minimum=minimum, by=self.actor)
-        if "allowed_hosts" in wanted:
-            hosts = wanted["allowed_hosts"]
-            account_actions.set_allowed_hosts(organization=organization, hosts=hosts, by=self.actor)
-        if "time_zone" in wanted:
-            name = wanted["time_zone"]
-            account_actions.set_time_zone(organization=organization, name=name, by=self.actor)
-        if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
-            account_actions.set_limits(organization=organization, by=self.actor, **limits)
-        if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
-            account_actions.set_workspace_quota(organization=organization, by=self.actor, **quota)
-        if "output_days" in wanted:
-            days = wanted["output_days"]
-            account_actions.set_output_days(organization=organization, days=days, by=self.actor)
+            wanted["tier"] = self.find_tier(wanted["tier"])
+        change = change_organization_fields(
+            organization=organization, by=self.actor, changes=wanted
+        )
         beside = {"tier_change": change.as_dict()} if change else {}
-        return self.answer(self.representation(slug), beside=beside)
+        return self.resource_response(self.representation(slug), beside=beside)
 
 
 class TierPreview(PlatformView):
@@ -323,8 +302,8 @@ class TierPreview(PlatformView):
     def post(self, request: Request, slug: str) -> Response:
         """Preview the effects of another tier on an organization. Nothing is saved."""
         self.require_superuser()
-        tier = self.tier(self.body(TierWanted)["tier"])
-        return Response(preview(self.row(slug), tier).as_dict())
+        tier = self.find_tier(self.body(TierWanted)["tier"])
+        return Response(preview(self.find_organization(slug), tier).as_dict())
 
 
 class TierList(PlatformView):
@@ -345,15 +324,15 @@ class TierDetail(PlatformView):
     proof = by_method(patch=Proof.NEEDED)
 
     def representation(self, name: str) -> Representation:
-        return Representation(tier_shape(self.tier(name)))
+        return Representation(tier_shape(self.find_tier(name)))
 
     def lock(self, name: str) -> None:
-        LicenseTier.objects.select_for_update(no_key=True).get(pk=self.tier(name).pk)
+        LicenseTier.objects.select_for_update(no_key=True).get(pk=self.find_tier(name).pk)
 
     @extend_schema(operation_id="get_tier", responses=TierAnswer)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_licensetier")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(
         operation_id="change_tier",
@@ -363,7 +342,9 @@ class TierDetail(PlatformView):
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, name: str) -> Response:
         """Change a tier; it applies to every organization that has it from the next request on."""
-        tier = self.tier(name)
+        tier = self.find_tier(name)
         follows = tier_actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
         organizations = {slug: change.as_dict() for slug, change in follows.items()}
-        return self.answer(self.representation(name), beside={"organizations": organizations})
+        return self.resource_response(
+            self.representation(name), beside={"organizations": organizations}
+        )

@@ -21,7 +21,7 @@ from tools.accounts.login.codes import factor_of
 from tools.api.accounts.agents import AgentView
 from tools.api.common.authentication import source_ip
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.idempotency import Keying, answered_once, request_of
+from tools.api.common.idempotency import Keying, idempotent_request, respond_once
 from tools.api.common.pagination import Page
 from tools.api.common.serializer_fields import (
     Duration,
@@ -29,7 +29,7 @@ from tools.api.common.serializer_fields import (
     Strict,
     Text,
     Whole,
-    texts,
+    text_list,
 )
 from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
@@ -50,8 +50,8 @@ class TokenBody(Strict):
         allow_empty=False,
     )
     days = Whole(required=False, min_value=1, max_value=365)
-    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
-    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
+    groups = text_list(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = text_list(required=False, allow_null=True, help_text="The only tools it is good for.")
 
 
 class RotationBody(Strict):
@@ -78,8 +78,8 @@ class LoginBody(Strict):
         required=False,
         allow_empty=False,
     )
-    groups = texts(required=False, allow_null=True, help_text="Narrower than the holder's.")
-    tools = texts(required=False, allow_null=True, help_text="The only tools it is good for.")
+    groups = text_list(required=False, allow_null=True, help_text="Narrower than the holder's.")
+    tools = text_list(required=False, allow_null=True, help_text="The only tools it is good for.")
 
 
 class NewTokenAnswer(serializers.Serializer[Any]):
@@ -118,7 +118,7 @@ class TokenList(AgentView):
     )
     def get(self, request: Request, slug: str) -> Response:
         self.require("view_token")
-        tokens = self.agent(slug).service_account.tokens.all()
+        tokens = self.find_agent(slug).service_account.tokens.all()
         pages = CursorPages()
         page: list[Token] = pages.paginate_queryset(tokens, request, self) or []
         return pages.get_paginated_response([token_shape(token) for token in page])
@@ -127,7 +127,7 @@ class TokenList(AgentView):
         narrowing = self.body(TokenBody, optional=True)
         check_may_issue(
             self.caller,
-            self.agent(place["slug"]).service_account,
+            self.find_agent(place["slug"]).service_account,
             groups=narrowing.get("groups"),
             tools=narrowing.get("tools"),
         )
@@ -144,21 +144,21 @@ class TokenList(AgentView):
         who holds as much.
         """
         self.require("add_token")
-        agent = self.agent(slug)
+        agent = self.find_agent(slug)
         token, text = account_actions.create_token(
             user=agent.service_account,
             by=self.actor,
             giver=self.caller,
             **self.body(TokenBody, optional=True),
         )
-        return issued(token, text, request.path)
+        return token_response(token, text, request.path)
 
 
 class OneToken(AgentView):
     volatile = frozenset({"last_used_at"})
 
     def representation(self, slug: str, token_id: UUID) -> Representation:
-        return Representation(token_shape(self.token(self.agent(slug), token_id)))
+        return Representation(token_shape(self.find_token(self.find_agent(slug), token_id)))
 
 
 class TokenDetail(OneToken):
@@ -168,11 +168,13 @@ class TokenDetail(OneToken):
     @conditional("delete_token")
     def delete(self, request: Request, slug: str, token_id: UUID) -> Response:
         """Revoke it: refused from the next request on."""
-        account_actions.revoke_token(token=self.token(self.agent(slug), token_id), by=self.actor)
+        account_actions.revoke_token(
+            token=self.find_token(self.find_agent(slug), token_id), by=self.actor
+        )
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def _may_replace(view: ConditionalView) -> None:
+def _check_may_replace(view: ConditionalView) -> None:
     view.require("add_token")
     view.require("delete_token")
 
@@ -186,17 +188,17 @@ class TokenRotation(OneToken):
         request=RotationBody,
         responses={201: NewTokenAnswer},
     )
-    @conditional(_may_replace)
+    @conditional(_check_may_replace)
     def post(self, request: Request, slug: str, token_id: UUID) -> Response:
         """A new token with the same scopes, groups and tools; the old one ends after the overlap.
 
         It is shown in this answer and never again, and lasts as long as the old one did.
         """
         wanted = self.body(RotationBody, optional=True)
-        return rotated(self, self.token(self.agent(slug), token_id), wanted)
+        return replace_token(self, self.find_token(self.find_agent(slug), token_id), wanted)
 
 
-def issued(token: Token, text: str, address: str) -> Response:
+def token_response(token: Token, text: str, address: str) -> Response:
     """The one answer that shows a new token. `address` is where tokens of its holder are."""
     ends = token_shape(token)["expires_at"]
     shape = {"id": str(token.pk), "token": text, "expires_at": ends}
@@ -204,7 +206,7 @@ def issued(token: Token, text: str, address: str) -> Response:
     return Response(shape, status.HTTP_201_CREATED, headers=headers)
 
 
-def rotated(
+def replace_token(
     view: ConditionalView, token: Token, wanted: dict[str, Any], *, renew: bool = True
 ) -> Response:
     made, text = account_actions.rotate_token(
@@ -214,7 +216,7 @@ def rotated(
         overlap_s=wanted.get("overlap", 0),
         renew=renew,
     )
-    return issued(made, text, view.request.path.rsplit("/", 2)[0])
+    return token_response(made, text, view.request.path.rsplit("/", 2)[0])
 
 
 class PersonalTokens(CallerView):
@@ -266,8 +268,8 @@ class PersonalTokens(CallerView):
         _prove_second_factor(user, given.get("code", ""), ip)
         caller = caller_of_user(user, source_ip=ip)
         make = partial(_new_token, user, caller, given)
-        keyed = request_of(request, caller, left_out=("password", "code"))
-        return answered_once(self, keyed, make) if keyed else make()
+        keyed = idempotent_request(request, caller, left_out=("password", "code"))
+        return respond_once(self, keyed, make) if keyed else make()
 
 
 def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
@@ -281,7 +283,7 @@ def _new_token(user: User, caller: Caller, given: dict[str, Any]) -> Response:
         groups=given.get("groups"),
         tools=given.get("tools"),
     )
-    return issued(token, text, "/api/v1/tokens")
+    return token_response(token, text, "/api/v1/tokens")
 
 
 def _prove_second_factor(user: User, code: str, ip: str) -> None:
@@ -315,17 +317,17 @@ class OwnTokenView(ConditionalView):
     volatile = frozenset({"last_used_at"})
     scope = Scope.READ  # and a managing scope for other tokens
 
-    def own(self, token_id: UUID) -> Token:
+    def find_own_token(self, token_id: UUID) -> Token:
         token = Token.objects.filter(user_id=self.caller.user_id, pk=token_id).first()
         if token is None:
             raise NotFound("You have no such token.", code="token_not_found")
         return token
 
     def representation(self, token_id: UUID) -> Representation:
-        return Representation(token_shape(self.own(token_id)))
+        return Representation(token_shape(self.find_own_token(token_id)))
 
     def lock(self, token_id: UUID) -> None:
-        Token.objects.select_for_update(no_key=True).get(pk=self.own(token_id).pk)
+        Token.objects.select_for_update(no_key=True).get(pk=self.find_own_token(token_id).pk)
 
 
 class PersonalToken(OwnTokenView):
@@ -337,9 +339,9 @@ class PersonalToken(OwnTokenView):
     )
     def delete(self, request: Request, token_id: UUID) -> Response:
         """Revoke the very token that asks; another one of its holder's with a managing scope."""
-        check_own_token(self.caller, self.own(token_id))
-        with self.changing(token_id=token_id):
-            account_actions.revoke_token(token=self.own(token_id), by=self.actor)
+        check_own_token(self.caller, self.find_own_token(token_id))
+        with self.open_change(token_id=token_id):
+            account_actions.revoke_token(token=self.find_own_token(token_id), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -349,7 +351,7 @@ class PersonalTokenRotation(OwnTokenView):
 
     def check_may_replace(self) -> None:
         self.body(RotationBody, optional=True)  # an invalid body is rejected for every caller
-        check_own_token(self.caller, self.own(self.kwargs["token_id"]), gives=True)
+        check_own_token(self.caller, self.find_own_token(self.kwargs["token_id"]), gives=True)
 
     @extend_schema(
         operation_id="rotate_personal_token",
@@ -364,4 +366,6 @@ class PersonalTokenRotation(OwnTokenView):
         With a managing scope it can replace any token of its holder that has no more rights.
         """
         wanted = self.body(RotationBody, optional=True)
-        return rotated(self, self.own(token_id), wanted, renew=manages_some(self.caller))
+        return replace_token(
+            self, self.find_own_token(token_id), wanted, renew=manages_some(self.caller)
+        )

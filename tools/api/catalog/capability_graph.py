@@ -9,10 +9,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.tools import LISTING, Listing
+from tools.api.catalog.tools import LISTING, ToolListing
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
-from tools.api.common.serializer_fields import State, Strict, Text, texts
+from tools.api.common.serializer_fields import State, Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.api.executions.chains import ChainBody
 from tools.authorization.listings import usable_tools
@@ -135,7 +135,7 @@ class HadField(serializers.DictField):
 class ProposalsBody(Strict):
     have = HadField(required=False, default=dict)
     want = WantBody()
-    group = texts(required=False, allow_null=True, default=None)
+    group = text_list(required=False, allow_null=True, default=None)
     state = State()
 
 
@@ -225,7 +225,7 @@ class ChainProposalsAnswer(serializers.Serializer[Any]):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
-class ToolGraph(Listing):
+class ToolGraph(ToolListing):
     @extend_schema(
         operation_id="get_capability_graph",
         parameters=LISTING,
@@ -234,15 +234,15 @@ class ToolGraph(Listing):
     def get(self, request: Request) -> Response:
         """A page of the tools that exist for this request, what each consumes and produces, and
         which of all of them go together with these."""
-        tools, warnings = self.usable()
+        tools, warnings = self.list_usable_tools()
         page, graph = self.page(tools), capability_graph(self.snapshot)
         shown: list[CatalogTool] = page.pop("results")
         names = [tool.name for tool in shown]
         edges, more = graph.edges(names, frozenset(tool.name for tool in tools), MOST_EDGES)
         return Response(
             {
-                "nodes": [_node(tool, graph.node(tool.name)) for tool in shown],
-                "edges": [_edge(edge) for edge in edges],
+                "nodes": [_node_shape(tool, graph.node(tool.name)) for tool in shown],
+                "edges": [_edge_shape(edge) for edge in edges],
                 "more_edges": more,
                 **page,
                 "warnings": warnings,
@@ -265,22 +265,22 @@ class ChainProposals(CallerView):
         and nothing stored."""
         given = self.body(ProposalsBody)
         asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
-        warnings = self.granted(asked, snapshot)
+        warnings = self.check_requested_groups(asked, snapshot)
         tools = usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)
-        wish = _wish(given["want"])
+        wish = _planning_target(given["want"])
         found = proposals(snapshot, usable, given_ports(given["have"]), wish)
-        warnings += _remarks(wish, given["have"], usable, found)
-        return Response({"results": [_proposal(one) for one in found], "warnings": warnings})
+        warnings += _proposal_warnings(wish, given["have"], usable, found)
+        return Response({"results": [_proposal_shape(one) for one in found], "warnings": warnings})
 
 
-def _wish(want: dict[str, Any]) -> PlanningTarget:
+def _planning_target(want: dict[str, Any]) -> PlanningTarget:
     if "value" in want:
         return PlanningTarget(value=target_port(want["value"], want.get("schema")))
     return PlanningTarget(capability=want.get("capability", ""), tool=want.get("tool", ""))
 
 
-def _remarks(
+def _proposal_warnings(
     wish: PlanningTarget, have: dict[str, Any], usable: frozenset[str], found: list[Proposal]
 ) -> list[str]:
     if wish.value is not None and normalize_key(wish.called) in map(normalize_key, have):
@@ -290,7 +290,7 @@ def _remarks(
     return [] if found else [f"No tool that exists for this request gives {wish.called}."]
 
 
-def _node(tool: CatalogTool, node: CapabilityNode) -> dict[str, Any]:
+def _node_shape(tool: CatalogTool, node: CapabilityNode) -> dict[str, Any]:
     raw = tool.definition.raw
     return {
         "name": node.name,
@@ -311,7 +311,7 @@ def _node(tool: CatalogTool, node: CapabilityNode) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _edge(edge: CapabilityEdge) -> dict[str, Any]:
+def _edge_shape(edge: CapabilityEdge) -> dict[str, Any]:
     return {
         "from": edge.source,
         "path": f"{OUTPUT}{edge.given.pointer}",
@@ -322,7 +322,7 @@ def _edge(edge: CapabilityEdge) -> dict[str, Any]:
     }
 
 
-def _proposal(found: Proposal) -> dict[str, Any]:
+def _proposal_shape(found: Proposal) -> dict[str, Any]:
     plan = found.plan
     return {
         "document": found.document,

@@ -91,12 +91,14 @@ class ContentSchemaList(ContentSchemaView):
     def post(self, request: Request) -> Response:
         """The schema is tried once inside the sandbox before it is stored."""
         self.require("add_contentschema")
-        with event_streams.waiting(self.caller):
+        with event_streams.required_waiting_slot(self.caller):
             row = content_schemas.create_schema(
-                organization=self.organization, schema=self.given(), by=self.actor
+                organization=self.organization, schema=self.json_body(), by=self.actor
             )
         headers = {"Location": f"/api/v1/content-schemas/{row.name}"}
-        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(row.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class ContentSchemaDetail(ContentSchemaView):
@@ -107,7 +109,7 @@ class ContentSchemaDetail(ContentSchemaView):
     @extend_schema(operation_id="get_content_schema", responses=ContentSchemaWhole)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_contentschema")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(
         operation_id="change_content_schema",
@@ -117,12 +119,12 @@ class ContentSchemaDetail(ContentSchemaView):
     def put(self, request: Request, name: str) -> Response:
         """A new version, unless it is unchanged; earlier ones are kept."""
         self.require("change_contentschema")
-        row, change = self._row(name), self.given()
-        with event_streams.waiting(self.caller):
+        row, change = self._row(name), self.json_body()
+        with event_streams.required_waiting_slot(self.caller):
             content_schemas.try_version(row=row, change=change)
-        with self.changing(name=name):
+        with self.open_change(name=name):
             content_schemas.keep_version(row=row, change=change, by=self.actor)
-            return self.answer(self.representation(name))
+            return self.resource_response(self.representation(name))
 
     @extend_schema(operation_id="delete_content_schema", responses={204: None})
     @conditional("delete_contentschema")

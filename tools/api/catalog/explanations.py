@@ -14,8 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common.idempotency import Keying
-from tools.api.common.pagination import BY_NAME, Page, page_of_tools
-from tools.api.common.serializer_fields import Strict, Text, texts
+from tools.api.common.pagination import BY_NAME, Page, paginate_tools
+from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool
@@ -45,10 +45,10 @@ class GrantKind(KindBody):
 
     kind = serializers.ChoiceField(choices=["grant"])  # type: ignore[assignment]
     agent = Text(max_length=63)
-    groups = texts(required=False)
-    tools = texts(required=False)
-    tool_groups = texts(required=False)
-    permissions = texts(required=False)
+    groups = text_list(required=False)
+    tools = text_list(required=False)
+    tool_groups = text_list(required=False)
+    permissions = text_list(required=False)
 
     def change(self, given: dict[str, Any]) -> PreviewedChange:
         lists = ("groups", "tools", "tool_groups", "permissions")
@@ -70,7 +70,7 @@ class ToolGroupsKind(KindBody):
 
     kind = serializers.ChoiceField(choices=["tool_groups"])  # type: ignore[assignment]
     tool = Text(max_length=128)
-    groups = texts(allow_null=True)
+    groups = text_list(allow_null=True)
 
     def change(self, given: dict[str, Any]) -> PreviewedChange:
         groups = given["groups"]
@@ -83,7 +83,7 @@ class GroupKind(KindBody):
     kind = serializers.ChoiceField(choices=["group"])  # type: ignore[assignment]
     group = Text(max_length=100)
     parent = Text(required=False, allow_null=True, max_length=100)  # type: ignore[assignment]
-    permissions = texts(required=False)
+    permissions = text_list(required=False)
     schedule = serializers.JSONField(required=False)
     max_queue_age_s = serializers.JSONField(required=False)
     max_cpu_percent = serializers.JSONField(required=False)
@@ -231,8 +231,8 @@ class ToolExplanation(CallerView):
         """Every tool the caller may know with every gate's answer, and what would change it."""
         explanation = self._explanation()
         if not explanation.everything:
-            self.granted(explanation.asked, explanation.snapshot)
-        page = page_of_tools(request, [t for t in explanation.tools if self._wanted(t)])
+            self.check_requested_groups(explanation.asked, explanation.snapshot)
+        page = paginate_tools(request, [t for t in explanation.tools if self._is_requested(t)])
         explained = [explanation.of(tool) for tool in page["results"]]
         page["results"] = [explained_shape(one, explanation.snapshot) for one in explained]
         page |= {"request": request_shape(explanation), "warnings": explanation.warnings}
@@ -253,18 +253,18 @@ class ToolExplanation(CallerView):
             tier=query.get("tier"),
         )
         return Explanation(
-            caller, self._asked_of(about), snapshot, everything, account=about.user_id
+            caller, self._subject_request(about), snapshot, everything, account=about.user_id
         )
 
-    def _asked_of(self, about: Caller) -> EffectiveRequest:
+    def _subject_request(self, about: Caller) -> EffectiveRequest:
         """Uses the current state of another's session; nothing is counted."""
         session = self.request.query_params.get("session")
         if session is None or about is self.caller:
-            return self.asked()
+            return self.effective_request()
         found = sessions.own(about, session)
         return EffectiveRequest(frozenset(found.groups), found.state)
 
-    def _wanted(self, tool: CatalogTool) -> bool:
+    def _is_requested(self, tool: CatalogTool) -> bool:
         query, raw = self.request.query_params, tool.definition.raw
         text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
         return (not (names := query.getlist("tool")) or tool.name in names) and all(

@@ -14,8 +14,8 @@ from tools.accounts.grants.narrowing import check_group_change
 from tools.accounts.groups import create_group, save_group
 from tools.accounts.user_permissions import may
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of
-from tools.api.common.serializer_fields import Strict, Text, texts
+from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, paginate_by_key
+from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.authorization.listings import usable_tools
 from tools.catalog import actions
 from tools.catalog.group_openings import openings_of
@@ -69,7 +69,7 @@ class Bound(serializers.JSONField):
 
 class GroupChange(Strict):
     description = Text(required=False, max_length=1000, allow_blank=True)
-    permissions = texts(required=False)
+    permissions = text_list(required=False)
     parent = Text(  # type: ignore[assignment]
         required=False,
         allow_null=True,
@@ -132,9 +132,9 @@ class GroupView(ConditionalView):
     volatile = frozenset({"children", "members", "tools", "states", "open", "closed_reason"})
 
     def representation(self, name: str) -> Representation:
-        return self.shown(name, self.current())
+        return self.group_representation(name, self.current_snapshot())
 
-    def shown(self, name: str, snapshot: Snapshot) -> Representation:
+    def group_representation(self, name: str, snapshot: Snapshot) -> Representation:
         group = snapshot.groups.get(name)
         if group is None or not self.visible(name):
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
@@ -185,7 +185,7 @@ class GroupList(GroupView):
     def get(self, request: Request) -> Response:
         """The groups the caller was granted, with the tools it sees in them."""
         snapshot = self.snapshot
-        page = page_of(request, sorted(filter(self.visible, snapshot.groups)), str)
+        page = paginate_by_key(request, sorted(filter(self.visible, snapshot.groups)), str)
         page["results"] = [self.shape(snapshot.groups[name], snapshot) for name in page["results"]]
         return Response(page)
 
@@ -198,10 +198,10 @@ class GroupList(GroupView):
         self.require("add_toolgroup")
         wanted = self.body(GroupBody)
         create_group(giver=self.caller, organization=self.organization, by=self.actor, **wanted)
-        snapshot = self.current()
+        snapshot = self.current_snapshot()
         shape = self.shape(snapshot.groups[wanted["name"]], snapshot)
         address = f"/api/v1/groups/{quote(wanted['name'])}"
-        return self.answer(
+        return self.resource_response(
             Representation(shape), status.HTTP_201_CREATED, headers={"Location": address}
         )
 
@@ -212,29 +212,29 @@ class GroupDetail(GroupView):
 
     @extend_schema(operation_id="get_group", parameters=[IN_SESSION], responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
-        return self.answer(self.shown(name, self.snapshot))
+        return self.resource_response(self.group_representation(name, self.snapshot))
 
     @extend_schema(operation_id="replace_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def put(self, request: Request, name: str) -> Response:
         """Replace the group; missing fields get the defaults of a new group."""
-        return self._save(name, NEW)
+        return self._save_group(name, NEW)
 
     @extend_schema(operation_id="change_group", request=GroupChange, responses=CHANGED)
     @conditional("change_toolgroup", row="group")
     def patch(self, request: Request, name: str) -> Response:
         """Change the given fields. The change applies from every process's next request on."""
-        return self._save(name, {})
+        return self._save_group(name, {})
 
     @extend_schema(operation_id="delete_group", responses={204: None})
     @conditional("delete_toolgroup", row="group")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools, sources or groups within it name the group."""
-        actions.delete_group(group=self._row(name), by=self.actor)
+        actions.delete_group(group=self._find_group(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    def _save(self, name: str, otherwise: dict[str, Any]) -> Response:
-        group = self._row(name)
+    def _save_group(self, name: str, otherwise: dict[str, Any]) -> Response:
+        group = self._find_group(name)
         wanted = otherwise | self.body(GroupChange)
         check_group_change(self.caller, wanted)
         save_group(
@@ -244,9 +244,9 @@ class GroupDetail(GroupView):
             by=self.actor,
             **wanted,
         )
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
-    def _row(self, name: str) -> ToolGroup:
+    def _find_group(self, name: str) -> ToolGroup:
         row = ToolGroup.objects.filter(organization=self.organization, name=name).first()
         if row is None:
             raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.serializer_fields import Flag, Items, Strict, Text, texts
+from tools.api.common.serializer_fields import Flag, Items, Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.catalog.imports import catalog_export, catalog_import
 from tools.catalog.imports.openapi_import import import_openapi
@@ -93,7 +93,7 @@ class ImportBody(Strict):
         help_text="Of a server's tools or a document's operations: names, or objects of name, as "
         "(another name), and fields of the definition that win. Absent or empty: all.",
     )
-    group = texts(
+    group = text_list(
         required=False, allow_null=True, default=None, help_text="Of the tools that name none."
     )
     dry_run = Flag(required=False, default=False, help_text="Answer the same, write nothing.")
@@ -151,10 +151,10 @@ class ToolImport(CallerView):
         item; a refused one does not stop the others, unless `atomic`."""
         self.require("add_tool")
         body = self.body(ImportBody)
-        read = _documents(body)
+        read = _read_documents(body)
         if len(read) == 1 and read[0][1] == ImportSource.OPENAPI:
             return self._openapi(read[0][0], body)
-        found = _items(read, body)
+        found = _split_items(read, body)
         organization = self.organization
         for permission in catalog_import.permissions(organization, found):
             self.require(permission)
@@ -179,7 +179,7 @@ class ToolImport(CallerView):
             organization=self.organization,
             document=document.value,
             by=self.actor,
-            pick=_operations(body["pick"]),
+            pick=_operation_names(body["pick"]),
             group=body["group"],
             server=body["server"] or None,
             variables=body["variables"],
@@ -191,7 +191,7 @@ class ToolImport(CallerView):
             transaction.set_rollback(True)
             rows = [row | {"result": "refused"} for row in rows]
         return Response(
-            {"items": [_row(row, document) for row in rows], "dry_run": body["dry_run"]}
+            {"items": [_result_shape(row, document) for row in rows], "dry_run": body["dry_run"]}
         )
 
 
@@ -221,7 +221,7 @@ class ToolExport(CallerView):
         return Response(found.document)
 
 
-def _documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]]:
+def _read_documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]]:
     """Of the body's `document` or `items`, whichever is given. Raises `Malformed`."""
     given = [key for key in ("document", "items") if body[key] is not None]
     if len(given) != 1:
@@ -235,7 +235,7 @@ def _documents(body: dict[str, Any]) -> list[tuple[ImportDocument, ImportSource]
     ]
 
 
-def _items(
+def _split_items(
     read: list[tuple[ImportDocument, ImportSource]], body: dict[str, Any]
 ) -> list[import_entries.ImportItem]:
     choice = ImportSelection(body["server"], tuple(body["pick"] or ()))
@@ -245,13 +245,13 @@ def _items(
     return import_entries.limit_items(found)
 
 
-def _operations(pick: list[Any] | None) -> list[str]:
+def _operation_names(pick: list[Any] | None) -> list[str]:
     """Of an OpenAPI document by name alone. Raises `Malformed`."""
     if any(not isinstance(one, str) for one in pick or ()):
         raise Malformed("Pick operations by their names.", code="invalid")
     return list(pick or ())
 
 
-def _row(row: dict[str, Any], document: ImportDocument) -> dict[str, Any]:
+def _result_shape(row: dict[str, Any], document: ImportDocument) -> dict[str, Any]:
     line = operation_line(document, row["key"])
     return row | {"errors": [error | {"line": line} for error in row["errors"]]}

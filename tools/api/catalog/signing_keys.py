@@ -74,7 +74,7 @@ class SigningKeyDetail(OneSigningKey):
     @extend_schema(operation_id="get_signing_key", responses=SigningKeyAnswer)
     def get(self, request: Request, key_id: str) -> Response:
         self.require("view_signingkey")
-        return self.answer(self.representation(key_id))
+        return self.resource_response(self.representation(key_id))
 
 
 class SigningKeyDistrust(OneSigningKey):
@@ -91,4 +91,4 @@ class SigningKeyDistrust(OneSigningKey):
     def post(self, request: Request, key_id: str) -> Response:
         """No version that it signed runs before an operator signs it again. Safe to repeat."""
         keys.distrust_key(organization=self.organization, key_id=key_id, by=self.actor)
-        return self.answer(self.representation(key_id))
+        return self.resource_response(self.representation(key_id))

@@ -5,7 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    PolymorphicProxySerializer,
+    extend_schema,
+    extend_schema_serializer,
+)
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,12 +21,12 @@ from tools.api.common.pagination import (
     BY_NAME,
     IN_SESSION,
     Page,
-    page_of_ranked,
-    page_of_tools,
+    paginate_ranked_tools,
+    paginate_tools,
     tool_key,
 )
 from tools.api.common.serializer_fields import (
-    one_of,
+    choice_field,
 )
 from tools.api.common.views import CallerView
 from tools.api.documentation import CODE_TOOL
@@ -84,7 +89,7 @@ _VERSIONS = {"-number": "-number", "number": "number"}
 
 class ParameterBody(serializers.Serializer[Any]):
     name = serializers.CharField()
-    type = one_of(ParameterType)
+    type = choice_field(ParameterType)
     description = serializers.CharField()
     required = serializers.BooleanField(required=False)  # type: ignore[assignment]
     default = serializers.JSONField(required=False, allow_null=True)
@@ -104,7 +109,7 @@ class DefinitionBody(serializers.Serializer[Any]):
     """A tool definition. `tools.definitions` reads it and names every wrong field."""
 
     name = serializers.CharField(max_length=128)
-    type = one_of(ToolType)
+    type = choice_field(ToolType)
     title = serializers.CharField(required=False, allow_null=True)
     description = serializers.CharField()
     category = serializers.CharField(required=False)
@@ -126,8 +131,8 @@ class DefinitionBody(serializers.Serializer[Any]):
     transform = serializers.DictField(
         required=False, help_text="`select`, `redact` and `observation`: what becomes of an output."
     )
-    delivery = one_of(Delivery, required=False)
-    argument_validation = one_of(ArgumentValidation, required=False)
+    delivery = choice_field(Delivery, required=False)
+    argument_validation = choice_field(ArgumentValidation, required=False)
     capabilities = serializers.ListField(child=serializers.CharField(), required=False)
     implementation = serializers.DictField(required=False)
     version = serializers.CharField(required=False)
@@ -146,12 +151,12 @@ class DefinitionBody(serializers.Serializer[Any]):
 class DefinitionAnswer(DefinitionBody):
     """A tool definition, with what the catalog knows about it."""
 
-    category = one_of(Category, required=False)  # type: ignore[assignment]  # a request may alias
+    category = choice_field(Category, required=False)  # type: ignore[assignment]  # a request may alias
     token_estimate = serializers.IntegerField(help_text="What it costs a model's context, about.")
-    status = one_of(ToolStatus)
+    status = choice_field(ToolStatus)
     status_reason = serializers.CharField()
-    origin = one_of(Origin)
-    effective_isolation = one_of(
+    origin = choice_field(Origin)
+    effective_isolation = choice_field(
         IsolationLevel,
         required=False,
         help_text="The level it runs at here; shown of one tool, not in lists.",
@@ -173,7 +178,8 @@ class ToolPage(Page):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
-class ToldPage(Page):
+@extend_schema_serializer(component_name="ToldPage")
+class FormattedToolPage(Page):
     results = serializers.ListField(child=serializers.DictField())
     warnings = serializers.ListField(child=serializers.CharField())
 
@@ -186,7 +192,7 @@ class VersionAnswer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField()
     change_note = serializers.CharField()
-    origin = one_of(Origin)
+    origin = choice_field(Origin)
     definition = serializers.JSONField(help_text="As it is stored, authentic or not.")
 
 
@@ -194,38 +200,40 @@ class VersionPage(Page):
     results = VersionAnswer(many=True)
 
 
-TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, ToldPage], None)
+TOOL_LIST = PolymorphicProxySerializer("ToolList", [ToolPage, FormattedToolPage], None)
 
 
-class Listing(CallerView):
+class ToolListing(CallerView):
     """A view of the tools that exist for a request and its caller, or of what follows from them."""
 
     most_values = MAX_VALUES
 
-    def usable(self) -> tuple[list[CatalogTool], list[str]]:
+    def list_usable_tools(self) -> tuple[list[CatalogTool], list[str]]:
         """All tools, by name, and warnings about the request; counted and recorded."""
-        began, asked = time.perf_counter(), self.asked()
-        request_records.count(asked, self.snapshot)
-        warnings = self.granted(asked, self.snapshot)
+        began, asked = time.perf_counter(), self.effective_request()
+        request_records.count_request(asked, self.snapshot)
+        warnings = self.check_requested_groups(asked, self.snapshot)
         tools = usable_tools(self.caller, asked, self.snapshot)
-        request_records.listed(self.caller, asked, self.snapshot, shown=len(tools), began=began)
+        request_records.record_listing(
+            self.caller, asked, self.snapshot, shown=len(tools), began=began
+        )
         return tools, warnings
 
     def page(self, tools: list[CatalogTool]) -> dict[str, Any]:
         """Of those that the query asks for, by name; the best first where words are searched
         for."""
         text = self.query.get("q", "")
-        tools = [tool for tool in tools if self._wanted(tool)]
+        tools = [tool for tool in tools if self._is_requested(tool)]
         if not text.strip():
-            return page_of_tools(self.request, tools)
+            return paginate_tools(self.request, tools)
         found = [one.tool for one in relevant_tools(rank_tools(self.snapshot, text, tools))]
         if "cursor" not in self.query:  # further pages ask nothing new
             note_search(self.caller, text, found)
         if "ordering" in self.query:
-            return page_of_tools(self.request, sorted(found, key=tool_key))
-        return page_of_ranked(self.request, found)
+            return paginate_tools(self.request, sorted(found, key=tool_key))
+        return paginate_ranked_tools(self.request, found)
 
-    def _wanted(self, tool: CatalogTool) -> bool:
+    def _is_requested(self, tool: CatalogTool) -> bool:
         raw = tool.definition.raw
         return raw["category"] == self.query.get("category", raw["category"]) and set(
             self.query.get("capability", ())
@@ -240,11 +248,11 @@ class ToolView(ConditionalView):
 
     def representation(self, name: str, **_: Any) -> Representation:
         actions.find_tool(self.organization, name)
-        snapshot = self.current()
+        snapshot = self.current_snapshot()
         return Representation(tool_here(snapshot.tools[name], snapshot))
 
 
-class ToolList(ToolView, Listing):
+class ToolList(ToolView, ToolListing):
     scope = Scope.CATALOG
     proof = by_method(post=Proof.NOT_NEEDED)
 
@@ -255,7 +263,7 @@ class ToolList(ToolView, Listing):
     )
     def get(self, request: Request) -> Response:
         """The tools that exist for this request and caller."""
-        tools, warnings = self.usable()
+        tools, warnings = self.list_usable_tools()
         shape = self._shape()
         page = self.page(tools)
         page["results"] = [shape(tool) for tool in page["results"]]
@@ -278,10 +286,10 @@ class ToolList(ToolView, Listing):
         """Register a custom tool."""
         self.require("add_tool")
         tool = actions.register_tool(
-            organization=self.organization, definition=self.given(), by=self.actor
+            organization=self.organization, definition=self.json_body(), by=self.actor
         )
         headers = {"Location": f"/api/v1/tools/{tool.name}"}
-        return self.answer(shown_now(self, tool.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(saved_tool(self, tool.name), status.HTTP_201_CREATED, headers)
 
 
 class ToolDetail(ToolView):
@@ -298,7 +306,7 @@ class ToolDetail(ToolView):
     def get(self, request: Request, name: str) -> Response:
         """One definition: for an agent a tool it may use, for people any they may view."""
         tool = visible_tool(self.caller, self.snapshot, name)
-        return self.answer(Representation(tool_here(tool, self.snapshot)))
+        return self.resource_response(Representation(tool_here(tool, self.snapshot)))
 
     @extend_schema(
         operation_id="replace_tool",
@@ -308,7 +316,7 @@ class ToolDetail(ToolView):
     @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition by a new version."""
-        return self._change(name, lambda current: self.given())
+        return self._change(name, lambda current: self.json_body())
 
     @extend_schema(
         operation_id="change_tool",
@@ -318,7 +326,7 @@ class ToolDetail(ToolView):
     @conditional("change_tool", row="tool")
     def patch(self, request: Request, name: str) -> Response:
         """A new version with some fields changed."""
-        changes = self.given()
+        changes = self.json_body()
         return self._change(name, lambda current: actions.amended(current, changes))
 
     @extend_schema(operation_id="delete_tool", responses={204: None})
@@ -336,12 +344,12 @@ class ToolDetail(ToolView):
         tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         actions.set_switches(tool=tool, definition=definition, by=self.actor)
         self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
-        return self.answer(shown_now(self, name))
+        return self.resource_response(saved_tool(self, name))
 
 
-def shown_now(view: CallerView, name: str) -> Representation:
+def saved_tool(view: CallerView, name: str) -> Representation:
     """A tool after this very request's change, with the linter's findings."""
-    snapshot = view.current()
+    snapshot = view.current_snapshot()
     found = [finding.as_dict() for finding in findings_about(snapshot, name)]
     return Representation(tool_here(snapshot.tools[name], snapshot) | {"findings": found})
 
@@ -361,7 +369,7 @@ class ToolSwitch(ToolView):
     def post(self, request: Request, name: str) -> Response:
         tool = actions.find_tool(self.organization, name)
         actions.set_enabled(tool=tool, enabled=self.enabled, by=self.actor, reason="api")
-        return self.answer(shown_now(self, name))
+        return self.resource_response(saved_tool(self, name))
 
 
 class ToolVersions(CallerView):
@@ -396,4 +404,4 @@ class ToolRestore(ToolView):
         tool = actions.find_tool(self.organization, name)
         actions.restore_version(tool=tool, label=version, by=self.actor)
         self.require("change_tool", tool=name)  # a narrowed token cannot move it to another group
-        return self.answer(shown_now(self, name))
+        return self.resource_response(saved_tool(self, name))

@@ -9,9 +9,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.tools import DefinitionAnswer, shown_now
+from tools.api.catalog.tools import DefinitionAnswer, saved_tool
 from tools.api.common.conditional import ConditionalView, Representation, conditional
-from tools.api.common.pagination import PERIOD, TOOL, Page, filtered, in_period
+from tools.api.common.pagination import PERIOD, TOOL, Page, filter_rows, period_columns
 from tools.api.common.serializer_fields import Strict, Text
 from tools.api.common.views import CallerView
 from tools.catalog import actions
@@ -27,7 +27,7 @@ from tools.web.cursor_pagination import CursorPages, newest_first, paging_parame
 from tools.web.reauthentication import Proof, by_method
 
 _ORDERS = newest_first("seen_at")
-_COLUMNS = {"decision": "decision", "tool": "tool__name", **in_period("seen_at")}
+_COLUMNS = {"decision": "decision", "tool": "tool__name", **period_columns("seen_at")}
 DECIDED = {200: DefinitionAnswer}
 
 
@@ -102,7 +102,7 @@ class ChangeList(CallerView):
         rows = UpstreamChange.objects.filter(
             tool__organization_id=self.caller.organization_id
         ).select_related("tool")
-        rows = filtered(rows, self.query, _COLUMNS)
+        rows = filter_rows(rows, self.query, _COLUMNS)
         pages = CursorPages(_ORDERS)
         page: list[UpstreamChange] = pages.paginate_queryset(rows, request, self) or []
         return pages.get_paginated_response([change_shape(row) for row in page])
@@ -119,13 +119,13 @@ class ChangeDetail(OneChange):
     def get(self, request: Request, change_id: UUID) -> Response:
         """With the difference, field by field, and nothing hidden in it."""
         self.require("view_tool")
-        return self.answer(self.representation(change_id))
+        return self.resource_response(self.representation(change_id))
 
 
 class ChangeDecision(OneChange):
     """`approve` and `reject`."""
 
-    answers_thing = False
+    answers_resource = False
     scope = Scope.CATALOG
 
     def decided(self, change_id: UUID, *, approve: bool) -> Response:
@@ -135,7 +135,7 @@ class ChangeDecision(OneChange):
             change=change, approve=approve, read_digest=wanted["digest"], by=self.actor,
             words=wanted.get("reason", ""),
         )  # fmt: skip
-        return Response(shown_now(self, tool.name).shape)
+        return Response(saved_tool(self, tool.name).shape)
 
 
 class ChangeApprove(ChangeDecision):

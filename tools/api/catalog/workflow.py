@@ -120,7 +120,7 @@ class RecommendationsAnswer(serializers.Serializer[Any]):
 class WorkflowView(CallerView):
     """For people who may view tools: it speaks of all tools, granted or not."""
 
-    def groups(self) -> frozenset[str]:
+    def requested_groups(self) -> frozenset[str]:
         """Without the parameter, every group: the view inspects the catalog and no caller's
         request."""
         query = self.request.query_params
@@ -128,7 +128,7 @@ class WorkflowView(CallerView):
             return EVERY_GROUP
         return frozenset(name for name in query.getlist("group") if name)
 
-    def unknown(self, groups: frozenset[str], snapshot: Snapshot) -> list[str]:
+    def unknown_group_warnings(self, groups: frozenset[str], snapshot: Snapshot) -> list[str]:
         names = sorted(name for name in groups - {WILDCARD} if not snapshot.knows_group(name))
         return [f"There is no group {name}; it was ignored." for name in names]
 
@@ -143,14 +143,14 @@ class StateGraph(WorkflowView):
         """The states, what is available in them, and which tools lead from one to another. Needs
         the scope `read`. A caller without the permission `view_tool`, such as an agent, reads the
         graph of the tools that it was granted."""
-        groups, snapshot = self.groups(), self.snapshot
+        groups, snapshot = self.requested_groups(), self.snapshot
         if may(self.caller, "view_tool"):
-            shown, warnings = graph(snapshot, groups), self.unknown(groups, snapshot)
+            shown, warnings = graph(snapshot, groups), self.unknown_group_warnings(groups, snapshot)
         else:
             asked = EffectiveRequest(
                 self.caller.granted_groups if groups == EVERY_GROUP else groups, START
             )
-            warnings = self.granted(asked, snapshot)
+            warnings = self.check_requested_groups(asked, snapshot)
             shown = graph(snapshot, groups, reach_of(snapshot).of(self.caller))
         return Response(shown.as_dict() | {"warnings": warnings})
 
@@ -165,13 +165,13 @@ class ToolLint(WorkflowView):
     def get(self, request: Request) -> Response:
         """Errors and oddities of groups and states, the most serious first."""
         self.require("view_tool")
-        groups, snapshot = self.groups(), self.snapshot
+        groups, snapshot = self.requested_groups(), self.snapshot
         found = findings(snapshot, groups)
         return Response(
             {
                 "results": [finding.as_dict() for finding in found[:MOST_FINDINGS]],
                 "left_off": max(0, len(found) - MOST_FINDINGS),
-                "warnings": self.unknown(groups, snapshot),
+                "warnings": self.unknown_group_warnings(groups, snapshot),
             }
         )
 
@@ -183,7 +183,7 @@ class ToolLint(WorkflowView):
     def post(self, request: Request) -> Response:
         """Findings for a definition as if it were saved. Nothing is saved."""
         self.require("view_tool")
-        found = findings_of_proposal(self.snapshot, self.given())
+        found = findings_of_proposal(self.snapshot, self.json_body())
         return Response({"findings": [finding.as_dict() for finding in found]})
 
 
@@ -199,5 +199,5 @@ class GroupRecommendations(CallerView):
         question = query.get("question", "").strip()
         if not 0 < len(question) <= LONGEST:
             raise Malformed(f"question must be a text of 1 to {LONGEST} characters.")
-        found = recommend(self.caller, question, self.named_state(), self.snapshot)
+        found = recommend(self.caller, question, self.requested_state(), self.snapshot)
         return Response({"results": [asdict(one) | {"reason": one.reason} for one in found]})

@@ -1,5 +1,6 @@
 """Authenticates requests: an agent or a person with a bearer token, or a person with a browser
-session."""
+session; and what its scopes allow and how often it may read. An invalid or expired token is refused
+in `tools.accounts.token_authentication`."""
 
 from typing import Any
 
@@ -9,14 +10,15 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from config.http import request_queue
-from tools.accounts.callers import caller_of_token, caller_of_user
+from tools.accounts.callers import caller_of_user
 from tools.accounts.grants.narrowing import check_not_narrowed
 from tools.accounts.organizations import acting_in
+from tools.accounts.token_authentication import caller_of_token
 from tools.accounts.user_permissions import may
 from tools.definitions.callers import MANAGING_SCOPES, Caller, CallerKind, Scope
 from tools.definitions.results import Rate
 from tools.errors import Forbidden, Unauthenticated
-from tools.limits import ratelimits
+from tools.limits import rate_limits
 
 HEADER = 'Bearer realm="toolcrib"'
 
@@ -106,7 +108,7 @@ class MayUseApi(BasePermission):
         return True
 
 
-READING = frozenset({"GET", "HEAD"})
+READ_METHODS = frozenset({"GET", "HEAD"})
 
 
 def note_rate(request: Request, name: str, rate: Rate | None) -> None:
@@ -114,11 +116,11 @@ def note_rate(request: Request, name: str, rate: Rate | None) -> None:
     request._request.rate = (name, rate)  # type: ignore[attr-defined]
 
 
-class Reads(BaseThrottle):
+class ReadThrottle(BaseThrottle):
     """Calls have limits of their own, and changes cost a row of evidence each."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
         """Raises `RateLimited`, which has more details than DRF's error."""
-        if request.method in READING and isinstance(request.auth, Caller):
-            note_rate(request, "read", ratelimits.count_read(request.auth))
+        if request.method in READ_METHODS and isinstance(request.auth, Caller):
+            note_rate(request, "read", rate_limits.count_read(request.auth))
         return True

@@ -49,7 +49,7 @@ class ConditionalView(CallerView):
     """A view of one resource that can be changed."""
 
     volatile: frozenset[str] = frozenset()  # fields of the answer that no change of it writes
-    answers_thing = True  # or an action on it answers something else
+    answers_resource = True  # or an action on it answers something else
     derived: frozenset[str] = frozenset()  # fields that follow from other things' settings
 
     def representation(self, *args: Any, **kwargs: Any) -> Representation | None:
@@ -61,20 +61,22 @@ class ConditionalView(CallerView):
 
     _changing = False
 
-    def current(self) -> Snapshot:
+    def current_snapshot(self) -> Snapshot:
         """The changed catalog while a change is open. It is not cached, since the change may be
         rolled back."""
         if not self._changing:
-            return super().current()
+            return super().current_snapshot()
         return registry.as_it_stands(self.caller.organization_id)
 
     @property
-    def represents(self) -> bool:
+    def has_representation(self) -> bool:
         return type(self).representation is not ConditionalView.representation
 
-    def compares(self, method: str) -> bool:
+    def takes_if_match(self, method: str) -> bool:
         handler = getattr(self, method.lower(), None)
-        return self.represents and (method in CHANGING or getattr(handler, "conditional", False))
+        return self.has_representation and (
+            method in CHANGING or getattr(handler, "conditional", False)
+        )
 
     def lock(self, *args: Any, **kwargs: Any) -> None:
         """Lock what every change of the resource locks: its organization's row, as
@@ -82,18 +84,18 @@ class ConditionalView(CallerView):
         row = Organization.objects.select_for_update(no_key=True)
         row.values_list("pk").get(pk=self.caller.organization_id)
 
-    def covered(self, shape: dict[str, Any]) -> dict[str, Any]:
+    def covered_fields(self, shape: dict[str, Any]) -> dict[str, Any]:
         """The part of an answer that the tag covers."""
         return {field: value for field, value in shape.items() if field not in self.volatile}
 
-    def tag(self, now: Representation) -> str:
+    def entity_tag(self, now: Representation) -> str:
         """A strong entity tag, with its quotes."""
-        covered = self.covered(now.shape)
+        covered = self.covered_fields(now.shape)
         derived = {field: covered.pop(field) for field in self.derived if field in covered}
-        written = _digest([covered, [_plain(one) for one in now.sealed]])
+        written = _digest([covered, [_encode_value(one) for one in now.sealed]])
         return f'"{written[:40]}.{_digest(derived)[:8]}"' if derived else f'"{written[:40]}"'
 
-    def answer(
+    def resource_response(
         self,
         now: Representation | None,
         http_status: int = status.HTTP_200_OK,
@@ -103,38 +105,40 @@ class ConditionalView(CallerView):
         """The resource with its tag, and further fields `beside` it. A GET of what the client has
         already is 304; only where the tag covers the whole answer."""
         assert now is not None
-        headers = {**(headers or {}), "ETag": self.tag(now)}
-        if self.request.method in {"GET", "HEAD"} and self.covered(now.shape) == now.shape:
-            known = _tags(self.request, "If-None-Match")
+        headers = {**(headers or {}), "ETag": self.entity_tag(now)}
+        if self.request.method in {"GET", "HEAD"} and self.covered_fields(now.shape) == now.shape:
+            known = _parse_entity_tags(self.request, "If-None-Match")
             if known == ANY or headers["ETag"] in [tag.removeprefix("W/") for tag in known or ()]:
                 return Response(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
         return Response(now.shape | (beside or {}), http_status, headers=headers)
 
     @contextmanager
-    def changing(self, **address: Any) -> Iterator[None]:
+    def open_change(self, **address: Any) -> Iterator[None]:
         """One transaction that locks the resource and has compared its tag.
 
         Raises `ChangedMeanwhile`, and `Malformed` for a header that cannot be read.
         """
         with transaction.atomic():
             self.lock(**address)
-            self.compare(**address)
+            self.check_preconditions(**address)
             self._changing = True
             yield
         self._changing = False
 
-    def compare(self, **address: Any) -> None:
+    def check_preconditions(self, **address: Any) -> None:
         """Compares the tag with the request's. For a handler that calls other servers, and cannot
-        hold a lock meanwhile. Raises what `changing` raises."""
-        wanted, unwanted = (_tags(self.request, name) for name in ("If-Match", "If-None-Match"))
+        hold a lock meanwhile. Raises what `open_change` raises."""
+        wanted, unwanted = (
+            _parse_entity_tags(self.request, name) for name in ("If-Match", "If-None-Match")
+        )
         if wanted is not None or unwanted is not None:
             now = self.representation(**address)
-            self._compare(None if now is None else self.tag(now), wanted, unwanted)
+            self._check_tag(None if now is None else self.entity_tag(now), wanted, unwanted)
 
-    def _compare(
+    def _check_tag(
         self, tag: str | None, wanted: str | list[str] | None, unwanted: str | list[str] | None
     ) -> None:
-        if wanted is not None and (tag is None or not _names(wanted, tag)):
+        if wanted is not None and (tag is None or not _matches_tag(wanted, tag)):
             raise ChangedMeanwhile(
                 "It is not what If-Match names any more. Read it again and repeat the change."
             )
@@ -162,9 +166,9 @@ def conditional[H: Handler](
             else:
                 admission(view)
             if not held:
-                view.compare(**address)
+                view.check_preconditions(**address)
                 return handler(view, request, **address)
-            with view.changing(**address):
+            with view.open_change(**address):
                 return handler(view, request, **address)
 
         change.conditional = True  # type: ignore[attr-defined] # read by the document
@@ -173,7 +177,7 @@ def conditional[H: Handler](
     return decorate
 
 
-def _tags(request: Request, header: str) -> str | list[str] | None:
+def _parse_entity_tags(request: Request, header: str) -> str | list[str] | None:
     """`*`, or the entity tags of the header; None without one. Raises `Malformed`."""
     given = request.headers.get(header)
     if given is None:
@@ -186,7 +190,7 @@ def _tags(request: Request, header: str) -> str | list[str] | None:
     return _TAG.findall(given)
 
 
-def _names(wanted: str | list[str], tag: str) -> bool:
+def _matches_tag(wanted: str | list[str], tag: str) -> bool:
     """Whether `If-Match` matches the resource, by the part that a change can write. A weak tag
     never matches."""
     written = [one.strip('"').partition(".")[0] for one in (tag, *wanted)]
@@ -198,5 +202,5 @@ def _digest(said: Any) -> str:
     return salted_hmac(_SALT, text, algorithm="sha256").hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     return bytes(value).hex() if isinstance(value, bytes | bytearray | memoryview) else value

@@ -27,7 +27,7 @@ class StrictJSONParser(BaseParser):
         view = (parser_context or {}).get("view")
         most_values = getattr(view, "most_values", strict_json.MAX_VALUES)
         try:
-            return strict_json.parse(_raw(stream, parser_context), most_values=most_values)
+            return strict_json.parse(_raw_body(stream, parser_context), most_values=most_values)
         except strict_json.BadJson as error:
             raise ParseError(f"The body cannot be used: {error}.") from None
 
@@ -44,14 +44,14 @@ class YamlParser(BaseParser):
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
         found = import_documents.parse_documents(
-            import_documents.decode_document(_raw(stream, parser_context))
+            import_documents.decode_document(_raw_body(stream, parser_context))
         )
         if len(found) != 1:
             raise ParseError("The body must hold one document.")
         return found[0].value
 
 
-def _raw(stream: IO[Any], parser_context: Mapping[str, Any] | None) -> Any:
+def _raw_body(stream: IO[Any], parser_context: Mapping[str, Any] | None) -> Any:
     """As it was read, whole, before anything else happened (config/http/request_bodies.py)."""
     request = (parser_context or {}).get("request")
     return stream.read() if request is None else request.body

@@ -14,7 +14,7 @@ from rest_framework import exceptions, serializers
 from audit.errors import Unwritable
 from config.database import is_conflict, replace_dead_connections
 from config.http.errors import CODES, NOT_FOUND, encode_json, error_body
-from tools.api.common.serializer_fields import MOST_FLAWS, one_of
+from tools.api.common.serializer_fields import MOST_FLAWS, choice_field
 from tools.definitions.results import Status
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
 from tools.shapes import refusal_shape
@@ -28,7 +28,7 @@ class ErrorAnswer(serializers.Serializer[Any]):
     details = serializers.DictField()
     request_id = serializers.CharField()
     client_request_id = serializers.CharField(required=False)
-    status = one_of(Status, required=False)
+    status = choice_field(Status, required=False)
     execution_id = serializers.UUIDField(required=False)
     limit = serializers.JSONField(required=False, help_text="With 429: calls, or a cost as text.")
     used = serializers.JSONField(required=False)
@@ -45,18 +45,20 @@ class ProblemAnswer(ErrorAnswer):
     instance = serializers.CharField()
 
 
-def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+def exception_response(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """DRF's exception handler. None, for a server error, becomes a 500 in one place."""
     if isinstance(error, ToolcribError):
-        return _of_ours(error)
+        return _product_error_response(error)
     if isinstance(error, DataError | DjangoValidationError):
-        return _response(400, "malformed", "A value of the request cannot be used.", {})
+        return _error_response(400, "malformed", "A value of the request cannot be used.", {})
     if is_conflict(error):
-        return _of_ours(Conflict("The same thing was changed at this moment. Read it again."))
+        return _product_error_response(
+            Conflict("The same thing was changed at this moment. Read it again.")
+        )
     if isinstance(error, Unwritable):
         log.exception("nothing may happen that cannot be put on record")
         replace_dead_connections()
-        return _of_ours(
+        return _product_error_response(
             Unavailable(
                 "The audit record cannot be written now, so nothing was done. Try again in a "
                 "moment; if it stays so, tell the operators.",
@@ -66,20 +68,22 @@ def answer(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
     if isinstance(error, OperationalError | InterfaceError | PoolTimeout):
         log.exception("the database could not be used")
         replace_dead_connections()
-        return _of_ours(Unavailable("The call cannot be recorded now. Try again in a moment."))
+        return _product_error_response(
+            Unavailable("The call cannot be recorded now. Try again in a moment.")
+        )
     if isinstance(error, Http404):
         error = exceptions.NotFound(NOT_FOUND)
     if isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
     if isinstance(error, RequestDataTooBig):
-        return _response(413, "too_large", "The body is too large.", {})
+        return _error_response(413, "too_large", "The body is too large.", {})
     if isinstance(error, exceptions.APIException):
-        return _of_drf(error)
+        return _framework_error_response(error)
     return None
 
 
-def _of_ours(error: ToolcribError) -> HttpResponse:
-    response = _written(error.http_status, refusal_shape(error))
+def _product_error_response(error: ToolcribError) -> HttpResponse:
+    response = _json_response(error.http_status, refusal_shape(error))
     wait_s = error.details.get("resets_in_s") or error.retry_after_s
     if wait_s is not None:
         response["Retry-After"] = str(wait_s)
@@ -92,14 +96,14 @@ def _of_ours(error: ToolcribError) -> HttpResponse:
     return response
 
 
-def _of_drf(error: exceptions.APIException) -> HttpResponse:
+def _framework_error_response(error: exceptions.APIException) -> HttpResponse:
     code = CODES.get(error.status_code, "error")
     if isinstance(error, exceptions.ValidationError):
-        flaws = [*_flaws(error.detail)]
+        flaws = [*_list_flaws(error.detail)]
         details = {"errors": flaws[:MOST_FLAWS], "count": len(flaws)}
-        response = _response(400, "invalid", _summary(len(flaws)), details)
+        response = _error_response(400, "invalid", _summarize_flaws(len(flaws)), details)
     else:
-        response = _response(
+        response = _error_response(
             error.status_code, code, str(error.detail), getattr(error, "details", {})
         )
     if auth_header := getattr(error, "auth_header", None):
@@ -110,28 +114,30 @@ def _of_drf(error: exceptions.APIException) -> HttpResponse:
     return response
 
 
-def _summary(count: int) -> str:
+def _summarize_flaws(count: int) -> str:
     first = f" The first {MOST_FLAWS} are named." if count > MOST_FLAWS else ""
     return f"{count} field{'s are' if count != 1 else ' is'} wrong; see details.errors.{first}"
 
 
-def _flaws(detail: Any, place: str = "") -> Iterator[dict[str, str]]:
+def _list_flaws(detail: Any, place: str = "") -> Iterator[dict[str, str]]:
     """DRF's nested error lists as one entry per wrong field."""
     if isinstance(detail, dict):
         for key, value in detail.items():
-            yield from _flaws(value, f"{place}.{key}".strip("."))
+            yield from _list_flaws(value, f"{place}.{key}".strip("."))
     elif isinstance(detail, list) and any(isinstance(item, dict | list) for item in detail):
         for at, item in enumerate(detail):
-            yield from _flaws(item, f"{place}[{at}]")
+            yield from _list_flaws(item, f"{place}[{at}]")
     else:
         words = detail if isinstance(detail, list) else [detail]
         yield {"field": place or "body", "message": " ".join(str(item) for item in words)}
 
 
-def _response(http_status: int, code: str, message: str, details: dict[str, Any]) -> HttpResponse:
-    return _written(http_status, error_body(code, message, details))
+def _error_response(
+    http_status: int, code: str, message: str, details: dict[str, Any]
+) -> HttpResponse:
+    return _json_response(http_status, error_body(code, message, details))
 
 
-def _written(http_status: int, content: dict[str, Any]) -> HttpResponse:
+def _json_response(http_status: int, content: dict[str, Any]) -> HttpResponse:
     """Always JSON, also where the answer would have been an event stream or a page."""
     return HttpResponse(encode_json(content), status=http_status, content_type="application/json")

@@ -28,7 +28,7 @@ class CallerConcurrency:
         self._callers: Counter[UUID] = Counter()
         self._lock = threading.Lock()
 
-    def take(self, caller: Caller) -> bool:
+    def acquire(self, caller: Caller) -> bool:
         """Take a slot; False where none is free. A request with a slot releases its turn for a
         thread."""
         organization, user = caller.organization_id, caller.user_id
@@ -44,7 +44,7 @@ class CallerConcurrency:
         request_queue.release_slot()
         return True
 
-    def give_back(self, caller: Caller) -> None:
+    def release(self, caller: Caller) -> None:
         with self._lock:
             for taken, owner in (
                 (self._taken, caller.organization_id),
@@ -55,52 +55,52 @@ class CallerConcurrency:
                     del taken[owner]
 
     @contextmanager
-    def one(self, caller: Caller) -> Iterator[bool]:
+    def slot(self, caller: Caller) -> Iterator[bool]:
         """Whether a slot was free; it is released at the end."""
-        free = self.take(caller)
+        free = self.acquire(caller)
         try:
             yield free
         finally:
             if free:
-                self.give_back(caller)
+                self.release(caller)
 
 
 LAST_EVENT = OpenApiParameter(
     "Last-Event-ID", OpenApiTypes.INT, OpenApiParameter.HEADER, description="Replay after it."
 )
-_places = CallerConcurrency(settings.WAITING_PLACES)
+_slots = CallerConcurrency(settings.WAITING_PLACES)
 
 
-def place(caller: Caller) -> AbstractContextManager[bool]:
+def waiting_slot(caller: Caller) -> AbstractContextManager[bool]:
     """Whether a slot is free for a request that waits; without one, it is answered at once."""
-    return _places.one(caller)
+    return _slots.slot(caller)
 
 
 @contextmanager
-def waiting(caller: Caller) -> Iterator[None]:
+def required_waiting_slot(caller: Caller) -> Iterator[None]:
     """Held while a request waits for another server. Raises `Unavailable` without a free slot."""
-    with place(caller) as free:
+    with waiting_slot(caller) as free:
         if not free:
             raise Unavailable("Too many requests wait already. Try again in a moment.")
         yield
 
 
-def last_event(request: Request) -> int:
+def last_event_number(request: Request) -> int:
     """The number of the last event that the reader has, or 0."""
     raw = request.headers.get("Last-Event-ID")
     return int(raw) if raw and raw.isascii() and raw.isdigit() and len(raw) < 10 else 0
 
 
-def event(number: int, kind: str, body: dict[str, Any]) -> bytes:
+def encode_event(number: int, kind: str, body: dict[str, Any]) -> bytes:
     return f"id: {number}\nevent: {kind}\ndata: {json.dumps(body)}\n\n".encode()
 
 
-def streamed[E](
+def stream_response[E](
     caller: Caller, events: Generator[E | None], sent: Callable[[E], bytes]
 ) -> StreamingHttpResponse:
     """A stream of what `events` yields, None as a heartbeat. Raises `Unavailable` without a free
     slot."""
-    if not _places.take(caller):
+    if not _slots.acquire(caller):
         raise Unavailable("Too many event streams are open. Poll instead.")
     response = StreamingHttpResponse(
         _Stream(caller, events, sent), content_type="text/event-stream; charset=utf-8"
@@ -134,4 +134,4 @@ class _Stream[E]:
         if self._open:
             self._open = False
             self._events.close()
-            _places.give_back(self._caller)
+            _slots.release(self._caller)

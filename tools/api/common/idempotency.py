@@ -40,7 +40,7 @@ WITHHELD = "Idempotent-Replay-Withheld"
 MOST_BYTES = 128 * 1024
 _KEY = re.compile(r"[!-~]{1,255}")
 _REFUSALS = (ToolcribError, APIException, Http404, PermissionDenied)
-_DECIDED = frozenset({409, 422})
+_FINAL_REFUSALS = frozenset({409, 422})
 _REPEATED_HEADERS = ("Location", "ETag")
 
 
@@ -54,10 +54,10 @@ class Keying(Enum):
     IGNORED = "it only reads"
 
 
-_KEPT = frozenset({Keying.ONE_TRANSACTION, Keying.IN_PROGRESS})
+_STORED_KEYINGS = frozenset({Keying.ONE_TRANSACTION, Keying.IN_PROGRESS})
 
 
-def key_of(request: Request) -> str | None:
+def idempotency_key(request: Request) -> str | None:
     key = request.headers.get(HEADER)
     if key is not None and not _KEY.fullmatch(key):
         raise Malformed(f"{HEADER} must be 1 to 255 visible ASCII characters.")
@@ -82,7 +82,7 @@ class KeyedView(QueryView):
         post = getattr(self, "post", None)
         if request.method != "POST" or post is None or not self.takes_key:
             return
-        if (key := key_of(request)) is not None and self.keying in _KEPT:
+        if (key := idempotency_key(request)) is not None and self.keying in _STORED_KEYINGS:
             vars(self)["post"] = partial(self._keyed, key, post)
 
     def check_replay(self, **place: Any) -> None:
@@ -101,15 +101,15 @@ class KeyedView(QueryView):
     ) -> HttpResponseBase:
         caller = request.auth
         assert isinstance(caller, Caller)
-        return answered_once(
+        return respond_once(
             self,
-            _request(request, caller, key, most_values=self.most_values),
+            _build_request(request, caller, key, most_values=self.most_values),
             partial(post, request, **place),
             check_replay=partial(self.check_replay, **place),
         )
 
 
-def answered_once(
+def respond_once(
     view: KeyedView,
     request: idempotency.IdempotentRequest,
     act: Callable[[], HttpResponseBase],
@@ -118,14 +118,14 @@ def answered_once(
 ) -> HttpResponseBase:
     """The response of `act`, or the stored one."""
     if view.keying == Keying.IN_PROGRESS:
-        return _after_commit(view, request, act, check_replay)
+        return _respond_in_progress(view, request, act, check_replay)
     try:
         with transaction.atomic():
             claimed = idempotency.claim(request, check_replay)
             if isinstance(claimed, IdempotentResponse):
-                return _replay(view, claimed)
+                return _replay_response(view, claimed)
             view.uncommitted = True
-            return _acted(view, claimed, act)
+            return _perform_action(view, claimed, act)
     except Exception:
         # Caches filled during a change that is rolled back are invalid.
         if view.uncommitted:
@@ -136,28 +136,28 @@ def answered_once(
         view.uncommitted = False
 
 
-def request_of(
+def idempotent_request(
     request: Request, caller: Caller, *, left_out: Iterable[str] = ()
 ) -> idempotency.IdempotentRequest | None:
     """For a view that knows its caller late. `left_out` are members of the body that differ each
     time, or are proven already."""
-    key = key_of(request)
-    return None if key is None else _request(request, caller, key, left_out)
+    key = idempotency_key(request)
+    return None if key is None else _build_request(request, caller, key, left_out)
 
 
-def _request(
+def _build_request(
     request: Request,
     caller: Caller,
     key: str,
     left_out: Iterable[str] = (),
     most_values: int = strict_json.MAX_VALUES,
 ) -> idempotency.IdempotentRequest:
-    body = _canonical(request.body, left_out, most_values)
+    body = _canonical_body(request.body, left_out, most_values)
     sent = idempotency.fingerprint(request.META.get("QUERY_STRING", ""), body)
     return idempotency.IdempotentRequest(caller, key, (str(request.method), request.path), sent)
 
 
-def _canonical(body: bytes, left_out: Iterable[str], most_values: int) -> str:
+def _canonical_body(body: bytes, left_out: Iterable[str], most_values: int) -> str:
     """One text for all spellings of the same JSON; anything else, as it is."""
     try:
         value = strict_json.parse(body, most_values=most_values)
@@ -168,7 +168,7 @@ def _canonical(body: bytes, left_out: Iterable[str], most_values: int) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _after_commit(
+def _respond_in_progress(
     view: KeyedView,
     request: idempotency.IdempotentRequest,
     act: Callable[[], HttpResponseBase],
@@ -177,16 +177,16 @@ def _after_commit(
     with transaction.atomic():
         claimed = idempotency.claim(request, check_replay)
     if isinstance(claimed, IdempotentResponse):
-        return _replay(view, claimed)
+        return _replay_response(view, claimed)
     try:
-        return _acted(view, claimed, act)
+        return _perform_action(view, claimed, act)
     except BaseException:
         with suppress(DatabaseError):  # then another request takes over when its time has come
             idempotency.release(claimed)
         raise
 
 
-def _acted(
+def _perform_action(
     view: KeyedView, attempt: Attempt, act: Callable[[], HttpResponseBase]
 ) -> HttpResponseBase:
     """Stores the response of an action that was done, or refused by decision; any other refusal
@@ -201,10 +201,10 @@ def _acted(
     if not _is_final(response):
         idempotency.release(attempt)
         return response
-    answer = _content(response)
+    answer = _response_content(response)
     headers = {name: response[name] for name in _REPEATED_HEADERS if name in response}
     if len(encode_json(answer)) > MOST_BYTES:
-        answer = _cut(answer, headers, view.secret)
+        answer = _withheld_answer(answer, headers, view.secret)
         headers[WITHHELD] = "*"
     idempotency.keep(
         attempt,
@@ -220,25 +220,27 @@ def _acted(
 def _is_final(response: HttpResponseBase) -> bool:
     if response.streaming:
         return False
-    if response.status_code in _DECIDED:
+    if response.status_code in _FINAL_REFUSALS:
         return "Retry-After" not in response
     return 200 <= response.status_code < 300
 
 
-def _content(response: HttpResponseBase) -> Any:
+def _response_content(response: HttpResponseBase) -> Any:
     if isinstance(response, Response):
         return response.data
     assert isinstance(response, HttpResponse)
     return json.loads(response.content) if response.content else None
 
 
-def _cut(answer: Any, headers: dict[str, str], secret: tuple[str, ...]) -> dict[str, Any]:
+def _withheld_answer(
+    answer: Any, headers: dict[str, str], secret: tuple[str, ...]
+) -> dict[str, Any]:
     """In place of a large answer: where it can be read, and what is shown nowhere else."""
     shown_once = {name: answer[name] for name in secret if answer.get(name)} if secret else {}
     return {"withheld": "large", "location": headers.get("Location"), **shown_once}
 
 
-def _replay(view: KeyedView, kept: IdempotentResponse) -> HttpResponse:
+def _replay_response(view: KeyedView, kept: IdempotentResponse) -> HttpResponse:
     response = HttpResponse(
         kept.answer, status=kept.status, content_type="application/json", headers=dict(kept.headers)
     )

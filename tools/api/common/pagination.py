@@ -28,7 +28,7 @@ PERIOD = [
 ]
 
 
-def filtered[Rows: QuerySet[Any]](
+def filter_rows[Rows: QuerySet[Any]](
     rows: Rows, query: Mapping[str, Any], columns: Mapping[str, str]
 ) -> Rows:
     """The rows that have in each column what the parameter beside it asks for, where it does."""
@@ -36,7 +36,7 @@ def filtered[Rows: QuerySet[Any]](
     return rows.filter(**asked) if asked else rows
 
 
-def in_period(column: str) -> dict[str, str]:
+def period_columns(column: str) -> dict[str, str]:
     """The columns of `PERIOD`, for `filtered`."""
     return {"since": f"{column}__gte", "until": f"{column}__lt"}
 
@@ -58,7 +58,7 @@ def tool_key(tool: CatalogTool) -> str:
     return tool.name.lower()
 
 
-def page_of[Item](
+def paginate_by_key[Item](
     request: Request, items: Sequence[Item], key: Callable[[Item], str]
 ) -> dict[str, Any]:
     """One page of what is sorted by a key that no two of it share, and the pages beside it."""
@@ -66,45 +66,45 @@ def page_of[Item](
     descending = request.query_params.get("ordering") == "-name"
     if descending:
         items, keys = items[::-1], keys[::-1]
-    backwards, name = _cursor(request)
+    backwards, name = _parse_cursor(request)
     size, start = parse_page_size(request), 0
     if name is not None:
         before = sum(one > name if descending else one < name for one in keys)
         start = max(0, before - parse_page_size(request)) if backwards else before + (name in keys)
-    return _page(request, items, key, start, size)
+    return _build_page(request, items, key, start, size)
 
 
-def page_of_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
+def paginate_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
     """Of tools that are sorted by name."""
-    return page_of(request, tools, tool_key)
+    return paginate_by_key(request, tools, tool_key)
 
 
-def page_of_ranked(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
+def paginate_ranked_tools(request: Request, tools: Sequence[CatalogTool]) -> dict[str, Any]:
     """The same for tools in the order of their rank. A page begins next to the tool that its cursor
     names; raises `Malformed` when that tool is not found any more."""
     size, start = parse_page_size(request), 0
-    backwards, name = _cursor(request)
+    backwards, name = _parse_cursor(request)
     if name is not None:
         at = next((at for at, tool in enumerate(tools) if tool_key(tool) == name), None)
         if at is None:
             raise Malformed("The list has changed since the cursor was given. Begin it again.")
         start = max(0, at - size) if backwards else at + 1
-    return _page(request, tools, tool_key, start, size)
+    return _build_page(request, tools, tool_key, start, size)
 
 
-def _page[Item](
+def _build_page[Item](
     request: Request, items: Sequence[Item], key: Callable[[Item], str], start: int, size: int
 ) -> dict[str, Any]:
     page = items[start : start + size]
     more = start + size < len(items)
     return {
         "results": page,
-        "next": _reference(request, "after", key(page[-1])) if page and more else None,
-        "previous": _reference(request, "before", key(page[0])) if page and start else None,
+        "next": _cursor_address(request, "after", key(page[-1])) if page and more else None,
+        "previous": _cursor_address(request, "before", key(page[0])) if page and start else None,
     }
 
 
-def _cursor(request: Request) -> tuple[bool, str | None]:
+def _parse_cursor(request: Request) -> tuple[bool, str | None]:
     raw = request.query_params.get("cursor")
     if not raw:
         return False, None
@@ -117,5 +117,5 @@ def _cursor(request: Request) -> tuple[bool, str | None]:
     return side == "before", name
 
 
-def _reference(request: Request, side: str, key: str) -> str:
+def _cursor_address(request: Request, side: str, key: str) -> str:
     return page_reference(request, base64.urlsafe_b64encode(f"{side}:{key}".encode()).decode())

@@ -118,21 +118,21 @@ class Strict(serializers.Serializer[Any]):
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, dict):
-            check_known(data, self.fields)
+            check_known_fields(data, self.fields)
         return super().to_internal_value(data)
 
 
-def one_of(kind: Iterable[str], **options: Any) -> serializers.ChoiceField:
+def choice_field(kind: Iterable[str], **options: Any) -> serializers.ChoiceField:
     """A member of a closed set."""
     return serializers.ChoiceField(choices=[str(one) for one in kind], **options)
 
 
-def texts(**options: Any) -> Items:
+def text_list(**options: Any) -> Items:
     """A list of texts of at most 100 characters; absent, null and [] stay three things."""
     return Items(child=Text(max_length=100), max_length=200, **options)
 
 
-def check_known(given: dict[Any, Any], known: Iterable[str]) -> None:
+def check_known_fields(given: dict[Any, Any], known: Iterable[str]) -> None:
     """Raises DRF's ValidationError that names the fields beside these."""
     unknown = sorted(map(str, given.keys() - set(known)))
     if not unknown:

@@ -24,7 +24,7 @@ Body = TypeVar("Body", bound=Serializer[Any])
 
 
 @cache
-def _reader(kind: type[Serializer[Any]]) -> Serializer[Any]:
+def _cached_serializer(kind: type[Serializer[Any]]) -> Serializer[Any]:
     """Cached: building a serializer copies all its fields, and validating does not change it."""
     return kind()
 
@@ -61,13 +61,13 @@ class CallerView(KeyedView):
     def snapshot(self) -> Snapshot:
         return pins.snapshot_for(self.caller, self.request.query_params.get("session"))
 
-    def current(self) -> Snapshot:
+    def current_snapshot(self) -> Snapshot:
         """The catalog with what this very request has changed."""
         if self.uncommitted:
             return registry.as_it_stands(self.caller.organization_id)
         return registry.snapshot(self.caller.organization_id, self.organization.revision)
 
-    def granted(self, asked: EffectiveRequest, snapshot: Snapshot) -> list[str]:
+    def check_requested_groups(self, asked: EffectiveRequest, snapshot: Snapshot) -> list[str]:
         """Warnings about the groups asked for; groups beyond the grants refuse the whole request,
         which is counted and audited."""
         try:
@@ -94,9 +94,9 @@ class CallerView(KeyedView):
     def body(self, kind: type[Body], *, optional: bool = False) -> dict[str, Any]:
         """The request's body, validated. Raises DRF's ValidationError with every wrong field, and
         `Malformed` for none at all, which a client that lost it would send too."""
-        return dict(_reader(kind).run_validation(self.given(optional=optional)))
+        return dict(_cached_serializer(kind).run_validation(self.json_body(optional=optional)))
 
-    def given(self, *, optional: bool = False) -> dict[str, Any]:
+    def json_body(self, *, optional: bool = False) -> dict[str, Any]:
         """The body as an object that an action will read. Raises `Malformed` for anything else."""
         data = self.request.data
         if not optional and not self.request.body:
@@ -105,16 +105,16 @@ class CallerView(KeyedView):
             raise Malformed("The body must be a JSON object.")
         return data
 
-    def named_state(self) -> str | None:
+    def requested_state(self) -> str | None:
         """None is absent; the empty text is the state `undefined`."""
         state = self.request.query_params.get("state")
         return DEFAULT_STATE if state == "" else state
 
-    def asked(self) -> EffectiveRequest:
+    def effective_request(self) -> EffectiveRequest:
         """`group` absent is absent; `group=` is the empty list. In a session the server's count."""
         query = self.request.query_params
         groups = [name for name in query.getlist("group") if name] if "group" in query else None
-        state = self.named_state()
+        state = self.requested_state()
         if "session" in query:
             return sessions.asked_in(self.caller, query["session"], groups, state)
         return EffectiveRequest.of(groups, state)

@@ -8,17 +8,17 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.serializer_fields import Flag, Items, State, Strict, Text, Whole, texts
+from tools.api.common.idempotency import Keying, idempotency_key
+from tools.api.common.serializer_fields import Flag, Items, State, Strict, Text, Whole, text_list
 from tools.api.common.views import CallerView
 from tools.api.executions.executions import (
     WAIT,
     ExecutionAnswer,
     InputAnswer,
     OptionsBody,
-    call_of,
-    made,
-    waited_for,
+    build_call,
+    execute_call,
+    wait_for_execution,
 )
 from tools.definitions.batches import LONGEST_TOOL_NAME, MOST_INPUTS
 from tools.definitions.callers import Caller, Scope
@@ -34,7 +34,7 @@ from tools.workflows.batch import MOST_PARALLEL
 from tools.workflows.batches import BatchRow
 
 MODES = ("sequential", "parallel")
-_ASKED = ("inputs", "mode", "max_parallel", "stop_on_error")
+_BATCH_PARAMETERS = ("inputs", "mode", "max_parallel", "stop_on_error")
 
 
 class BatchInputBody(Strict):
@@ -57,7 +57,7 @@ class BatchBody(Strict):
         help_text="How many may be open at once, where it is parallel.",
     )
     stop_on_error = Flag(required=False, default=False)
-    group = texts(required=False, allow_null=True, default=None)
+    group = text_list(required=False, allow_null=True, default=None)
     state = State()
     session = Text(required=False, allow_null=True, default=None, max_length=64)
     options = OptionsBody(required=False)
@@ -121,14 +121,14 @@ class BatchList(CallerView):
     def post(self, request: Request) -> Response:
         """Make many calls. Every gate checks each of them; one approval covers all."""
         wanted = self.body(BatchBody)
-        parameters = {name: wanted[name] for name in _ASKED}
+        parameters = {name: wanted[name] for name in _BATCH_PARAMETERS}
         parameters["inputs"] = [dict(one) for one in parameters["inputs"]]
-        call = call_of(
+        call = build_call(
             wanted | {"tool_name": RUN_BATCH, "parameters": parameters},
-            key_of(request),
+            idempotency_key(request),
             at_its_door=True,
         )
-        return _answer(self.caller, made(self, call, wanted))
+        return _batch_response(self.caller, execute_call(self, call, wanted))
 
 
 class BatchDetail(CallerView):
@@ -140,7 +140,7 @@ class BatchDetail(CallerView):
     def get(self, request: Request, batch_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
         batch = batches.one_of(self.caller, batch_id)
-        return _answer(self.caller, waited_for(self.caller, request, batch))
+        return _batch_response(self.caller, wait_for_execution(self.caller, request, batch))
 
 
 class BatchCancel(CallerView):
@@ -159,20 +159,20 @@ class BatchCancel(CallerView):
         batches.check_may_cancel(self.caller, batch)
         positions = self.body(BatchCancelBody, optional=True)["positions"]
         batch = batches.cancel(caller=self.caller, batch=batch, positions=positions)
-        return _answer(self.caller, batch)
+        return _batch_response(self.caller, batch)
 
 
-def _answer(caller: Caller, batch: Execution) -> Response:
+def _batch_response(caller: Caller, batch: Execution) -> Response:
     lines = batches.lines_of(caller, batch)
     held = of_executions([batch, *(line.execution for line in lines if line.execution)])
-    results = [_line(line, held) for line in lines]
+    results = [_row_shape(line, held) for line in lines]
     shown = execution_shape(batch, held.get(batch.pk))
     body = {
         "batch_id": str(batch.pk),
         "status": batch.stage,
         "mode": batch.parameters.get("mode", "sequential"),
         "total": len(results),
-        **_counts(lines),
+        **_count_rows(lines),
         "results": results,
         # Fields that are in its results are not repeated.
         "execution": shown
@@ -184,7 +184,7 @@ def _answer(caller: Caller, batch: Execution) -> Response:
     return Response(body, 202, headers={"Location": f"/api/v1/batches/{batch.pk}"})
 
 
-def _line(line: BatchRow, held: dict[UUID, Any]) -> dict[str, Any]:
+def _row_shape(line: BatchRow, held: dict[UUID, Any]) -> dict[str, Any]:
     if line.execution is not None:
         shown = execution_shape(line.execution, held.get(line.execution.pk))
         if line.cut:
@@ -201,7 +201,7 @@ def _line(line: BatchRow, held: dict[UUID, Any]) -> dict[str, Any]:
     }
 
 
-def _counts(lines: list[BatchRow]) -> dict[str, int]:
+def _count_rows(lines: list[BatchRow]) -> dict[str, int]:
     over = sum(line.status in FINAL for line in lines)
     waiting = sum(line.execution_id is None and line.status not in FINAL for line in lines)
     succeeded = sum(line.status == Status.SUCCESS for line in lines)

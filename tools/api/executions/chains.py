@@ -10,20 +10,20 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.catalog.tools import REQUEST, ParameterBody, shown_now
+from tools.api.catalog.tools import REQUEST, ParameterBody, saved_tool
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.content_types import StrictJSONParser, YamlParser
-from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, page_of_tools
-from tools.api.common.serializer_fields import State, Strict, texts
+from tools.api.common.idempotency import Keying, idempotency_key
+from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, paginate_tools
+from tools.api.common.serializer_fields import State, Strict, text_list
 from tools.api.common.views import CallerView
 from tools.api.executions.executions import (
     WAIT,
     ExecutionAnswer,
     ToolCallBody,
-    call_of,
-    made,
-    waited_for,
+    build_call,
+    execute_call,
+    wait_for_execution,
 )
 from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
@@ -105,7 +105,7 @@ class ChainPage(Page):
 
 class RehearsalBody(Strict):
     parameters = serializers.DictField(required=False, default=dict)
-    group = texts(required=False, allow_null=True, default=None)
+    group = text_list(required=False, allow_null=True, default=None)
     state = State()
 
 
@@ -168,8 +168,8 @@ class ChainView(ConditionalView):
     derived = frozenset({"effective_isolation"})
 
     def representation(self, name: str) -> Representation:
-        _row(self, name)
-        snapshot = self.current()
+        _find_chain(self, name)
+        snapshot = self.current_snapshot()
         return Representation(chain_document(tool_here(snapshot.tools[name], snapshot)))
 
 
@@ -186,11 +186,11 @@ class ChainList(ChainView):
     )
     def get(self, request: Request) -> Response:
         """The chains that the caller may run in this request."""
-        asked, snapshot = self.asked(), self.snapshot
-        warnings = self.granted(asked, snapshot)
+        asked, snapshot = self.effective_request(), self.snapshot
+        warnings = self.check_requested_groups(asked, snapshot)
         usable = usable_tools(self.caller, asked, snapshot)
         chains = [tool for tool in usable if tool.definition.type == ToolType.CHAIN]
-        page = page_of_tools(self.request, chains)
+        page = paginate_tools(self.request, chains)
         page["results"] = [chain_document(tool_here(tool, snapshot)) for tool in page["results"]]
         return Response(page | {"warnings": warnings})
 
@@ -202,13 +202,15 @@ class ChainList(ChainView):
     def post(self, request: Request) -> Response:
         """Write a chain, as JSON or as YAML. The tools that it names are checked."""
         self.require("add_tool")
-        definition = chain_definition(self.given())
-        with _own_fields():
+        definition = chain_definition(self.json_body())
+        with _chain_field_errors():
             tool = actions.register_tool(
                 organization=self.organization, definition=definition, by=self.actor
             )
         headers = {"Location": f"/api/v1/chains/{tool.name}"}
-        return self.answer(_shown(self, tool.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            _saved_chain(self, tool.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class ChainDetail(ChainView):
@@ -225,7 +227,9 @@ class ChainDetail(ChainView):
     )
     def get(self, request: Request, name: str) -> Response:
         snapshot = self.snapshot
-        return self.answer(Representation(chain_document(tool_here(_chain(self, name), snapshot))))
+        return self.resource_response(
+            Representation(chain_document(tool_here(_find_visible_chain(self, name), snapshot)))
+        )
 
     @extend_schema(
         operation_id="replace_chain",
@@ -235,18 +239,18 @@ class ChainDetail(ChainView):
     @conditional("change_tool", row="tool")
     def put(self, request: Request, name: str) -> Response:
         """A new version. Running executions keep their version."""
-        tool = actions.changing(_row(self, name))
+        tool = actions.changing(_find_chain(self, name))
         check_current(tool)
-        definition = chain_definition(self.given())
-        with _own_fields():
+        definition = chain_definition(self.json_body())
+        with _chain_field_errors():
             tool = actions.update_tool(tool=tool, definition=definition, by=self.actor)
         self.require("change_tool", tool=tool.name)  # a narrowed token cannot move it elsewhere
-        return self.answer(_shown(self, name))
+        return self.resource_response(_saved_chain(self, name))
 
     @extend_schema(operation_id="delete_chain", responses={204: None})
     @conditional("delete_tool", row="tool")
     def delete(self, request: Request, name: str) -> Response:
-        actions.delete_tool(tool=_row(self, name), by=self.actor)
+        actions.delete_tool(tool=_find_chain(self, name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -265,8 +269,8 @@ class ChainExecute(CallerView):
         found = self.snapshot.tool(name)
         if found is not None and found.definition.type != ToolType.CHAIN:
             raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
-        call = call_of(wanted | {"tool_name": name}, key_of(request))
-        return _run(made(self, call, wanted))
+        call = build_call(wanted | {"tool_name": name}, idempotency_key(request))
+        return _run_response(execute_call(self, call, wanted))
 
 
 class ChainRehearsal(CallerView):
@@ -282,7 +286,7 @@ class ChainRehearsal(CallerView):
     )
     def post(self, request: Request, name: str) -> Response:
         """A dry run: nothing is called."""
-        tool = _chain(self, name)
+        tool = _find_visible_chain(self, name)
         wanted = self.body(RehearsalBody)
         found = rehearse(
             tool,
@@ -302,18 +306,20 @@ class ChainRun(CallerView):
     )
     def get(self, request: Request, run_id: UUID) -> Response:
         """A run with the calls of its steps, in the order in which they were made."""
-        return _run(waited_for(self.caller, request, chain_actions.one_of(self.caller, run_id)))
+        return _run_response(
+            wait_for_execution(self.caller, request, chain_actions.one_of(self.caller, run_id))
+        )
 
 
-def _shown(view: CallerView, name: str) -> Representation:
+def _saved_chain(view: CallerView, name: str) -> Representation:
     """The current version, with warnings of what may not fit; the calls themselves validate it."""
-    shape = shown_now(view, name).shape
-    found = doubts_about(view.organization, view.current().tools[name].definition.raw)
+    shape = saved_tool(view, name).shape
+    found = doubts_about(view.organization, view.current_snapshot().tools[name].definition.raw)
     warnings = [{"field": one.place, "message": one.message} for one in found]
     return Representation(chain_document(shape) | {"warnings": warnings})
 
 
-def _run(execution: Execution) -> Response:
+def _run_response(execution: Execution) -> Response:
     held = of_executions([execution])
     body = {
         "run_id": str(execution.pk),
@@ -337,14 +343,14 @@ def _run(execution: Execution) -> Response:
     return Response(body, 202, headers={"Location": f"/api/v1/chain-runs/{execution.pk}"})
 
 
-def _chain(view: CallerView, name: str) -> CatalogTool:
+def _find_visible_chain(view: CallerView, name: str) -> CatalogTool:
     tool = visible_tool(view.caller, view.snapshot, name)
     if tool.definition.type != ToolType.CHAIN:
         raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
     return tool
 
 
-def _row(view: CallerView, name: str) -> Tool:
+def _find_chain(view: CallerView, name: str) -> Tool:
     tool = actions.find_tool(view.organization, name)
     if tool.type != ToolType.CHAIN:
         raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
@@ -352,7 +358,7 @@ def _row(view: CallerView, name: str) -> Tool:
 
 
 @contextmanager
-def _own_fields() -> Iterator[None]:
+def _chain_field_errors() -> Iterator[None]:
     """Errors name fields of the chain document that the client sent."""
     try:
         yield

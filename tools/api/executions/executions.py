@@ -13,8 +13,16 @@ from rest_framework.response import Response
 from tools.api.common import event_streams
 from tools.api.common.authentication import note_rate
 from tools.api.common.content_types import EventStreamRenderer, JSONRenderer
-from tools.api.common.idempotency import Keying, key_of
-from tools.api.common.pagination import AGENT, PERIOD, SESSION, TOOL, Page, filtered, in_period
+from tools.api.common.idempotency import Keying, idempotency_key
+from tools.api.common.pagination import (
+    AGENT,
+    PERIOD,
+    SESSION,
+    TOOL,
+    Page,
+    filter_rows,
+    period_columns,
+)
 from tools.api.common.serializer_fields import (
     Duration,
     Flag,
@@ -22,8 +30,8 @@ from tools.api.common.serializer_fields import (
     State,
     Strict,
     Text,
-    one_of,
-    texts,
+    choice_field,
+    text_list,
 )
 from tools.api.common.views import CallerView
 from tools.api.documentation import CALL, CALL_OF_TOOL, RESULT
@@ -46,7 +54,7 @@ _COLUMNS = {
     "session": "session",
     "code": "error_code",
     "parent": "parent",
-    **in_period("created_at"),
+    **period_columns("created_at"),
 }
 MOST_WAIT_S = 60
 WAIT = OpenApiParameter(
@@ -70,7 +78,7 @@ class ToolCallBody(Strict):
 
     tool_name = Text(required=False, max_length=128)
     parameters = serializers.DictField(required=False, default=dict)
-    group = texts(required=False, allow_null=True, default=None)
+    group = text_list(required=False, allow_null=True, default=None)
     state = State()
     session = Text(required=False, allow_null=True, default=None, max_length=64)
     options = OptionsBody(required=False)
@@ -127,7 +135,7 @@ class ParentAnswer(serializers.Serializer[Any]):
 
 class ExecutionAnswer(serializers.Serializer[Any]):
     execution_id = serializers.UUIDField()
-    status = one_of(Status)
+    status = choice_field(Status)
     parent = ParentAnswer(allow_null=True, help_text="The call that made this one.")
     input = InputAnswer()
     references = ReferenceAnswer(many=True, help_text="Outputs put into the parameters.")
@@ -217,7 +225,7 @@ class ExecutionList(CallerView):
         found = readable(self.caller).shown()
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
-        found = filtered(found, self._sought(), _COLUMNS)
+        found = filter_rows(found, self._filters(), _COLUMNS)
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
         held = confirmations.of_executions(page)
@@ -225,9 +233,9 @@ class ExecutionList(CallerView):
             [execution_shape(row, held.get(row.pk)) for row in page]
         )
 
-    def _sought(self) -> dict[str, Any]:
+    def _filters(self) -> dict[str, Any]:
         """An agent by its id, which an index of the calls has."""
-        state = {"state": self.named_state()} if "state" in self.query else {}
+        state = {"state": self.requested_state()} if "state" in self.query else {}
         query = {**self.query, **state}
         if "agent" not in query:
             return dict(query)
@@ -255,7 +263,7 @@ class ExecutionDetail(CallerView):
     def get(self, request: Request, execution_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
         execution = actions.one_of(self.caller, execution_id)
-        return _answer(waited_for(self.caller, request, execution), held=True)
+        return _execution_response(wait_for_execution(self.caller, request, execution), held=True)
 
 
 class ExecutionCancel(CallerView):
@@ -272,7 +280,7 @@ class ExecutionCancel(CallerView):
     def post(self, request: Request, execution_id: UUID) -> Response:
         """Cancel it: at once when it has not begun, otherwise as soon as its worker is notified."""
         execution = actions.one_of(self.caller, execution_id)
-        return _answer(actions.cancel(caller=self.caller, execution=execution))
+        return _execution_response(actions.cancel(caller=self.caller, execution=execution))
 
 
 class ExecutionResolve(CallerView):
@@ -294,7 +302,7 @@ class ExecutionResolve(CallerView):
             outcome=Resolution(word["outcome"]),
             reason=word["reason"],
         )
-        return _answer(execution, held=True)
+        return _execution_response(execution, held=True)
 
 
 class ExecutionEvents(CallerView):
@@ -308,11 +316,15 @@ class ExecutionEvents(CallerView):
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: what happened, then what happens, until it is over."""
         execution = actions.one_of(self.caller, execution_id)
-        after = event_streams.last_event(request)
-        return event_streams.streamed(self.caller, events.follow(execution.pk, after), _sent)
+        after = event_streams.last_event_number(request)
+        return event_streams.stream_response(
+            self.caller, events.follow(execution.pk, after), _encode_execution_event
+        )
 
 
-def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False) -> Call:
+def build_call(
+    wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool = False
+) -> Call:
     """A validated body as a call."""
     options = wanted.get("options") or {}
     given = {
@@ -328,13 +340,15 @@ def call_of(wanted: dict[str, Any], key: str | None = None, *, at_its_door: bool
 
 
 def _execute(view: CallerView, wanted: dict[str, Any]) -> Response:
-    return _answer(made(view, call_of(wanted, key_of(view.request)), wanted))
+    return _execution_response(
+        execute_call(view, build_call(wanted, idempotency_key(view.request)), wanted)
+    )
 
 
-def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
+def execute_call(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     """The execution of a call, over or as it is after `wait_s`. Raises what refused it."""
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
-    with event_streams.place(view.caller) as free:  # without one it is answered 202
+    with event_streams.waiting_slot(view.caller) as free:  # without one it is answered 202
         wait_s = wait_s if free else 0
         execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
     note_rate(view.request, "call", execution.rate)
@@ -344,16 +358,16 @@ def made(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execution:
     return execution
 
 
-def waited_for(caller: Caller, request: Request, execution: Execution) -> Execution:
+def wait_for_execution(caller: Caller, request: Request, execution: Execution) -> Execution:
     """With `wait_s` in the URL, waits up to so long for the end."""
-    wait_s = _wait_s(request.query_params.get("wait_s"))
+    wait_s = _parse_wait_s(request.query_params.get("wait_s"))
     if wait_s and not execution.over:
-        with event_streams.place(caller) as free:
+        with event_streams.waiting_slot(caller) as free:
             return actions.wait_for(execution, wait_s) if free else execution
     return execution
 
 
-def _answer(execution: Execution, *, held: bool = False) -> Response:
+def _execution_response(execution: Execution, *, held: bool = False) -> Response:
     """200 once it is over, 202 with its address until then.
 
     Reading its approval costs a query, so it is done only where `held` or the row says that there
@@ -367,7 +381,7 @@ def _answer(execution: Execution, *, held: bool = False) -> Response:
     return Response(execution_shape(execution, found), 202, headers={"Location": address})
 
 
-def _wait_s(raw: str | None) -> float:
+def _parse_wait_s(raw: str | None) -> float:
     if not raw:
         return 0
     if not raw.isascii() or not raw.isdigit() or len(raw) > 2 or int(raw) > MOST_WAIT_S:
@@ -375,11 +389,11 @@ def _wait_s(raw: str | None) -> float:
     return int(raw)
 
 
-def _sent(event: ExecutionEvent) -> bytes:
+def _encode_execution_event(event: ExecutionEvent) -> bytes:
     body = {
         "execution_id": str(event.execution_id),
         "event_type": event.type,
         "message": event.message,
         "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
     }
-    return event_streams.event(event.sequence, event.type, body)
+    return event_streams.encode_event(event.sequence, event.type, body)

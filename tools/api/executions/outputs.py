@@ -28,7 +28,7 @@ from tools.web.reauthentication import Proof, by_method
 PIECE = 256 * 1024
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 # A slow reader keeps a thread, though never a connection to the database.
-_places = CallerConcurrency(settings.WAITING_PLACES)
+_slots = CallerConcurrency(settings.WAITING_PLACES)
 
 
 class InvalidationBody(Strict):
@@ -79,19 +79,19 @@ class ExecutionOutput(CallerView):
         One range of bytes may be asked for; the ETag is the output's digest.
         """
         content = outputs.content_of(actions.one_of(self.caller, execution_id))
-        if _known(request, content):
-            return _described(HttpResponse(status=304), content)
+        if _client_has_output(request, content):
+            return _add_headers(HttpResponse(status=304), content)
         try:
-            start, end = _range(request, content)
+            start, end = _parse_range(request, content)
         except BadRange as error:
             response = self.handle_exception(error)
             response["Content-Range"] = f"bytes */{content.size}"
             return response
-        return _described(_streamed(self.caller, content, start, end), content, execution_id)
+        return _add_headers(_stream_range(self.caller, content, start, end), content, execution_id)
 
 
-def _streamed(caller: Caller, content: Content, start: int, end: int) -> StreamingHttpResponse:
-    if not _places.take(caller):
+def _stream_range(caller: Caller, content: Content, start: int, end: int) -> StreamingHttpResponse:
+    if not _slots.acquire(caller):
         raise Unavailable("Too many outputs are being read. Try again in a moment.")
     whole = (start, end) == (0, content.size)
     response = StreamingHttpResponse(
@@ -105,7 +105,7 @@ def _streamed(caller: Caller, content: Content, start: int, end: int) -> Streami
     return response
 
 
-def _described(response: Any, content: Content, execution_id: UUID | None = None) -> Any:
+def _add_headers(response: Any, content: Content, execution_id: UUID | None = None) -> Any:
     """Prevents a browser from rendering a tool's output as a page of this site."""
     response["ETag"] = _etag(content)
     response["Accept-Ranges"] = "bytes"
@@ -121,12 +121,12 @@ def _etag(content: Content) -> str:
     return f'"{content.digest}"'
 
 
-def _known(request: Request, content: Content) -> bool:
+def _client_has_output(request: Request, content: Content) -> bool:
     given = request.headers.get("If-None-Match", "")
     return given.strip() == "*" or _etag(content) in [one.strip() for one in given.split(",")]
 
 
-def _range(request: Request, content: Content) -> tuple[int, int]:
+def _parse_range(request: Request, content: Content) -> tuple[int, int]:
     """From where to before where. What is no single range is ignored, as RFC 9110 allows."""
     everything, only_if = (0, content.size), request.headers.get("If-Range")
     found = _RANGE.fullmatch(request.headers.get("Range", "").strip())
@@ -168,7 +168,7 @@ class _Pieces:
     def close(self) -> None:
         if self._open:
             self._open = False
-            _places.give_back(self._caller)
+            _slots.release(self._caller)
 
 
 class CacheInvalidation(CallerView):

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common.conditional import ConditionalView, Representation
-from tools.api.common.pagination import AGENT, PERIOD, Page, filtered, in_period
-from tools.api.common.serializer_fields import State, Strict, Text, texts
+from tools.api.common.pagination import AGENT, PERIOD, Page, filter_rows, period_columns
+from tools.api.common.serializer_fields import State, Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.authorization.pins import session_pins
 from tools.definitions.callers import Scope
@@ -27,12 +27,12 @@ _COLUMNS = {
     "open": "closed_at__isnull",
     "state": "state",
     "agent": "agent__slug",
-    **in_period("created_at"),
+    **period_columns("created_at"),
 }
 
 
 class SessionBody(Strict):
-    group = texts(
+    group = text_list(
         required=False,
         allow_null=True,
         default=None,
@@ -128,8 +128,8 @@ class SessionList(CallerView):
     def get(self, request: Request) -> Response:
         """The caller's sessions, the newest first; a person's also others', where granted."""
         found = actions.readable(self.caller)
-        state = {"state": self.named_state()} if "state" in self.query else {}
-        found = filtered(found, {**self.query, **state}, _COLUMNS)
+        state = {"state": self.requested_state()} if "state" in self.query else {}
+        found = filter_rows(found, {**self.query, **state}, _COLUMNS)
         pages = CursorPages()
         page = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response([session_shape(row) for row in page])
@@ -178,12 +178,12 @@ class SessionDetail(ConditionalView):
             "transitions": [transition_shape(one) for one in actions.transitions(session)],
             "history": [step_shape(step, step.arguments, step.seen) for step in latest][::-1],
         }
-        return self.answer(Representation(shape))
+        return self.resource_response(Representation(shape))
 
     @extend_schema(operation_id="close_session", responses={204: None})
     def delete(self, request: Request, session_id: UUID) -> Response:
         """No further call starts in it; a running one finishes. Safe to repeat."""
-        with self.changing(session_id=session_id):
+        with self.open_change(session_id=session_id):
             session = actions.one_of(self.caller, session_id)
             actions.close_session(caller=self.caller, session=session)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filtered, in_period
+from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filter_rows, period_columns
 from tools.api.common.views import CallerView
 from tools.authorization import request_records
 from tools.errors import Malformed
@@ -86,7 +86,7 @@ class UsageView(CallerView):
         """An agent's own; everybody's for people who may view executions."""
         query, snapshot = self.query, self.snapshot
         wanted = UsageQuery(
-            by=_dimensions(query.get("by", "day")),
+            by=_parse_dimensions(query.get("by", "day")),
             since=query.get("since"),
             until=query.get("until"),
             agent=query.get("agent"),
@@ -97,7 +97,7 @@ class UsageView(CallerView):
         return Response(usage_shape(found, wanted.by, snapshot.time_zone.key))
 
 
-def _dimensions(raw: str) -> list[str]:
+def _parse_dimensions(raw: str) -> list[str]:
     names = raw.split(",")
     if not set(names) <= set(DIMENSIONS):
         raise Malformed(f"by must be one or more of {', '.join(DIMENSIONS)}, with commas.")
@@ -127,25 +127,29 @@ class RequestRecordList(CallerView):
             group=self.query.get("group"),
             state=self.query.get("state"),
         )
-        found = filtered(found, self.query, {"session": "session_id", **in_period("at")})
+        found = filter_rows(found, self.query, {"session": "session_id", **period_columns("at")})
         pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
-        return pages.get_paginated_response([_shape(one) for one in request_records.told(page)])
+        return pages.get_paginated_response(
+            [_request_record_shape(one) for one in request_records.describe_records(page)]
+        )
 
 
-def _shape(told: request_records.RequestDetails) -> dict[str, Any]:
-    row, lists = told.row, told.row.tool_filter
+def _request_record_shape(record: request_records.RequestDetails) -> dict[str, Any]:
+    row, lists = record.row, record.row.tool_filter
     return {
         "request_id": row.request_id,
         "kind": row.kind,
         "caller": f"{row.actor_kind}:{row.actor}",
         "requested_groups": row.requested_groups,
         "initial_state": row.initial_state,
-        "state_transitions": told.transitions,
+        "state_transitions": record.transitions,
         "available_tools": lists.available_tools,
         "filtered_by_group": lists.filtered_by_group,
         "filtered_by_state": lists.filtered_by_state,
-        "execution_time": None if told.duration_ms is None else f"{told.duration_ms / 1000:.3f}s",
+        "execution_time": None
+        if record.duration_ms is None
+        else f"{record.duration_ms / 1000:.3f}s",
         "session": row.session_id,
         "execution_id": row.execution_id,
         "at": moment(row.at),

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from tools.api.common.conditional import Representation, conditional
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
-from tools.api.common.serializer_fields import check_known
+from tools.api.common.serializer_fields import check_known_fields
 from tools.api.servers.mcp_servers import McpServerView
 from tools.catalog.mcp import mcp_consents, mcp_tokens
 from tools.errors import Malformed
@@ -81,7 +81,7 @@ class McpAuthorizationList(McpServerView):
         """Who connected the server, and whether the consent is still valid. No token is ever
         shown."""
         self.require("view_mcpserver")
-        row = self.row(name)
+        row = self.find_server(name)
         client = McpOAuthClient.objects.filter(server=row).first()
         pages = CursorPages(_ORDERS)
         found = row.authorizations.select_related("server")
@@ -98,9 +98,9 @@ class McpAuthorizationList(McpServerView):
     def post(self, request: Request, name: str) -> Response:
         """The URL where the browser of the requesting person, who is logged in here, asks for
         consent. With client credentials the server is connected at once, and there is no URL."""
-        own = self.given(optional=True).get("owner") == f"user:{self.caller.name}"
+        own = self.json_body(optional=True).get("owner") == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
-        row, owner = self.row(name), self._owner()
+        row, owner = self.find_server(name), self._owner()
         client = McpOAuthClient.objects.filter(server=row).first()
         if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
             self.require("change_mcpserver")
@@ -115,8 +115,8 @@ class McpAuthorizationList(McpServerView):
         return Response({"authorization_url": url, "expires_at": moment(expires_at)})
 
     def _owner(self) -> str:
-        given = self.given(optional=True)
-        check_known(given, ("owner",))
+        given = self.json_body(optional=True)
+        check_known_fields(given, ("owner",))
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as user:ada, or left out.")
@@ -128,19 +128,19 @@ class McpAuthorizationDetail(McpServerView):
     volatile = frozenset({"good", "flaw", "expires_at", "updated_at"})
 
     def representation(self, name: str, owner: str) -> Representation | None:
-        key = mcp_tokens.known_key(self.caller.organization_id, _whose(owner))
-        found = self.row(name).authorizations.filter(owner=key).first()
+        key = mcp_tokens.known_key(self.caller.organization_id, _owner_name(owner))
+        found = self.find_server(name).authorizations.filter(owner=key).first()
         return Representation(mcp_authorization_shape(found)) if found else None
 
     @extend_schema(operation_id="delete_mcp_authorization", responses={204: None})
     def delete(self, request: Request, name: str, owner: str) -> Response:
         """Calls go out without its token from now on. `organization` is the owner of the shared
         one."""
-        whose = _whose(owner)
+        whose = _owner_name(owner)
         own = whose == f"user:{self.caller.name}"
         self.require("view_mcpserver" if own else "change_mcpserver")
-        with self.changing(name=name, owner=owner):
-            mcp_consents.disconnect(row=self.row(name), owner=whose, by=self.actor)
+        with self.open_change(name=name, owner=owner):
+            mcp_consents.disconnect(row=self.find_server(name), owner=whose, by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -148,7 +148,7 @@ class McpServerOAuthClient(McpServerView):
     proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
 
     def representation(self, name: str) -> Representation | None:
-        found = McpOAuthClient.objects.filter(server=self.row(name)).first()
+        found = McpOAuthClient.objects.filter(server=self.find_server(name)).first()
         if found is None:
             return None
         return Representation(mcp_consents.client_written(found), (found.sealed,))
@@ -161,17 +161,17 @@ class McpServerOAuthClient(McpServerView):
     @conditional("change_mcpserver")
     def put(self, request: Request, name: str) -> Response:
         """Set the OAuth client for an authorization server without dynamic client registration."""
-        given: Any = self.given()
-        mcp_consents.set_client(row=self.row(name), client=given, by=self.actor)
-        return self.answer(self.representation(name))
+        given: Any = self.json_body()
+        mcp_consents.set_client(row=self.find_server(name), client=given, by=self.actor)
+        return self.resource_response(self.representation(name))
 
     @extend_schema(operation_id="delete_mcp_oauth_client", responses={204: None})
     @conditional("change_mcpserver")
     def delete(self, request: Request, name: str) -> Response:
-        mcp_consents.delete_client(row=self.row(name), by=self.actor)
+        mcp_consents.delete_client(row=self.find_server(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def _whose(owner: str) -> str:
+def _owner_name(owner: str) -> str:
     """The owner that an address names."""
     return "" if owner == EVERYBODY else owner

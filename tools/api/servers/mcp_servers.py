@@ -12,7 +12,7 @@ from tools.api.common import event_streams
 from tools.api.common.conditional import ConditionalView, Representation, conditional
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
-from tools.api.common.serializer_fields import check_known
+from tools.api.common.serializer_fields import check_known_fields
 from tools.catalog.mcp import mcp_import, mcp_servers, mcp_tokens
 from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
@@ -138,7 +138,7 @@ CHANGED = {200: McpServerAnswer}
 class McpServerView(ConditionalView):
     scope = Scope.CATALOG
 
-    def row(self, name: str) -> McpServer:
+    def find_server(self, name: str) -> McpServer:
         return mcp_servers.find_server(self.organization, name)
 
 
@@ -149,7 +149,7 @@ class OneMcpServer(McpServerView):
     )  # fmt: skip
 
     def representation(self, name: str) -> Representation:
-        row = self.row(name)
+        row = self.find_server(name)
         return Representation(mcp_server_shape(row), (row.sealed,))
 
 
@@ -180,10 +180,12 @@ class McpServerList(OneMcpServer):
         """The server is not contacted before a refresh."""
         self.require("add_mcpserver")
         row = mcp_servers.create_server(
-            organization=self.organization, server=self.given(), by=self.actor
+            organization=self.organization, server=self.json_body(), by=self.actor
         )
         headers = {"Location": f"/api/v1/mcp-servers/{row.name}"}
-        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(row.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class McpServerDetail(OneMcpServer):
@@ -192,14 +194,16 @@ class McpServerDetail(OneMcpServer):
     @extend_schema(operation_id="get_mcp_server", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_mcpserver")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(operation_id="change_mcp_server", request=McpServerChange, responses=CHANGED)
     @conditional("change_mcpserver")
     def patch(self, request: Request, name: str) -> Response:
         """Change what is given; ••• in place of a value keeps it."""
-        mcp_servers.change_server(row=self.row(name), changes=self.given(), by=self.actor)
-        return self.answer(self.representation(name))
+        mcp_servers.change_server(
+            row=self.find_server(name), changes=self.json_body(), by=self.actor
+        )
+        return self.resource_response(self.representation(name))
 
     @extend_schema(
         operation_id="delete_mcp_server",
@@ -208,7 +212,7 @@ class McpServerDetail(OneMcpServer):
     @conditional("delete_mcpserver")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools name it."""
-        mcp_servers.delete_server(row=self.row(name), by=self.actor)
+        mcp_servers.delete_server(row=self.find_server(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -225,15 +229,15 @@ class McpServerRefresh(OneMcpServer):
     def post(self, request: Request, name: str) -> Response:
         """List its tools now. Nothing of the catalog changes: read the differences, then import the
         tools you want."""
-        row = self.row(name)
-        given = self.given(optional=True)
-        check_known(given, ("owner",))
+        row = self.find_server(name)
+        given = self.json_body(optional=True)
+        check_known_fields(given, ("owner",))
         owner = given.get("owner", "")
         if not isinstance(owner, str):
             raise Malformed("owner must be a text such as agent:magpie, or left out.")
-        with event_streams.waiting(self.caller):
+        with event_streams.required_waiting_slot(self.caller):
             row = mcp_import.refresh(row=row, by=self.actor, owner=owner)
-        return self.answer(Representation(mcp_server_shape(row), (row.sealed,)))
+        return self.resource_response(Representation(mcp_server_shape(row), (row.sealed,)))
 
 
 class McpServerDifference(McpServerView):
@@ -245,7 +249,7 @@ class McpServerDifference(McpServerView):
         """How the latest list differs from what was approved: new, gone, changed, field by
         field."""
         self.require("view_mcpserver")
-        row = self.row(name)
+        row = self.find_server(name)
         shape: dict[str, Any] = {
             "server": row.name,
             "snapshot_at": row.snapshot_at and moment(row.snapshot_at),
@@ -255,7 +259,7 @@ class McpServerDifference(McpServerView):
 
 
 class McpServerImport(OneMcpServer):
-    answers_thing = False
+    answers_resource = False
     proof = by_method(post=Proof.NOT_NEEDED)
     most_values = MAX_VALUES
 
@@ -268,9 +272,9 @@ class McpServerImport(OneMcpServer):
     def post(self, request: Request, name: str) -> Response:
         """Import tools as the latest list describes them, with the given overrides. Importing a
         changed tool again approves the change."""
-        row = self.row(name)
-        given = self.given()
-        check_known(given, ("tools", "dry_run"))
+        row = self.find_server(name)
+        given = self.json_body()
+        check_known_fields(given, ("tools", "dry_run"))
         if not isinstance(given.get("dry_run", False), bool):
             raise Malformed("dry_run must be true or false.")
         with transaction.atomic():
@@ -291,7 +295,7 @@ class McpServerCredential(McpServerView):
 
     def representation(self, name: str, owner: str) -> Representation | None:
         key = mcp_tokens.known_key(self.caller.organization_id, owner)
-        row = self.row(name).credentials.filter(owner=key).first()
+        row = self.find_server(name).credentials.filter(owner=key).first()
         if row is None:
             return None
         shape = {"owner": owner, **mcp_servers.written_values(row)}
@@ -306,12 +310,12 @@ class McpServerCredential(McpServerView):
     def put(self, request: Request, name: str, owner: str) -> Response:
         """Headers that calls of one agent or person send beside the shared ones."""
         mcp_servers.set_credential(
-            row=self.row(name), owner=owner, values=self.given(), by=self.actor
+            row=self.find_server(name), owner=owner, values=self.json_body(), by=self.actor
         )
-        return self.answer(self.representation(name, owner))
+        return self.resource_response(self.representation(name, owner))
 
     @extend_schema(operation_id="delete_mcp_credential", responses={204: None})
     @conditional("change_mcpserver")
     def delete(self, request: Request, name: str, owner: str) -> Response:
-        mcp_servers.delete_credential(row=self.row(name), owner=owner, by=self.actor)
+        mcp_servers.delete_credential(row=self.find_server(name), owner=owner, by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -134,12 +134,14 @@ class ProfileList(ProfileView):
         self.require("add_sandboxprofile")
         row = profiles.create_profile(
             organization=self.organization,
-            profile=self.given(),
+            profile=self.json_body(),
             by=self.actor,
             everywhere=self.caller.is_superuser,
         )
         headers = {"Location": f"/api/v1/sandbox-profiles/{row.name}"}
-        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(row.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class ProfileDetail(ProfileView):
@@ -149,7 +151,7 @@ class ProfileDetail(ProfileView):
     @extend_schema(operation_id="get_sandbox_profile", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_sandboxprofile")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(operation_id="replace_sandbox_profile", request=ProfileChange, responses=CHANGED)
     def put(self, request: Request, name: str) -> Response:
@@ -174,16 +176,16 @@ class ProfileDetail(ProfileView):
     def _replace(self, name: str, base: Callable[[SandboxProfile], dict[str, Any]]) -> Response:
         """The given fields on top of the `base`. Paths are checked before anything is locked."""
         self.require("change_sandboxprofile")
-        row, given = self._row(name), self.given()
+        row, given = self._row(name), self.json_body()
         profiles.examine_profile(
             row=row, profile=base(row) | given, everywhere=self.caller.is_superuser
         )
-        with self.changing(name=name):
+        with self.open_change(name=name):
             now, known = self._row(name), row.allowed_paths
             profiles.keep_profile(
                 row=now, profile=base(now) | given, by=self.actor, known_paths=known
             )
-            return self.answer(self.representation(name))
+            return self.resource_response(self.representation(name))
 
     def _row(self, name: str) -> SandboxProfile:
         return profiles.find_profile(self.organization, name)
@@ -220,10 +222,12 @@ class CredentialList(CredentialView):
         """A list of hosts names it; the broker adds it to requests to that host."""
         self.require("add_egresscredential")
         row = credentials.create_credential(
-            organization=self.organization, credential=self.given(), by=self.actor
+            organization=self.organization, credential=self.json_body(), by=self.actor
         )
         headers = {"Location": f"/api/v1/egress-credentials/{row.name}"}
-        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(row.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class CredentialDetail(CredentialView):
@@ -233,7 +237,7 @@ class CredentialDetail(CredentialView):
     @extend_schema(operation_id="get_egress_credential", responses=CHANGED_CREDENTIAL)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_egresscredential")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(
         operation_id="replace_egress_credential",
@@ -247,7 +251,7 @@ class CredentialDetail(CredentialView):
         row = self._row(name)
         wanted = {"name": row.name} | self.body(CredentialReplacement)
         changed = credentials.replace_credential(row=row, credential=wanted, by=self.actor)
-        return self.answer(self.representation(changed.name))
+        return self.resource_response(self.representation(changed.name))
 
     @extend_schema(
         operation_id="change_egress_credential",
@@ -258,9 +262,9 @@ class CredentialDetail(CredentialView):
     def patch(self, request: Request, name: str) -> Response:
         """Another header, another value, or both; runs that begin now use it."""
         row = self._row(name)
-        wanted = {"name": row.name, "header": row.header} | self.given()
+        wanted = {"name": row.name, "header": row.header} | self.json_body()
         credentials.replace_credential(row=row, credential=wanted, by=self.actor)
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(
         operation_id="delete_egress_credential",

@@ -93,9 +93,9 @@ class ServiceView(ConditionalView):
     volatile = frozenset({"lease_until", "last_seen", "closed_because"})
 
     def representation(self, name: str) -> Representation:
-        return Representation(service_shape(self.row(name)))
+        return Representation(service_shape(self.find_service(name)))
 
-    def row(self, name: str) -> ToolService:
+    def find_service(self, name: str) -> ToolService:
         return services.find_service(self.organization, name)
 
 
@@ -124,10 +124,12 @@ class ServiceList(ServiceView):
         """A descriptor of specification S2. Its tools can be registered from then on."""
         self.require("add_toolservice")
         row = services.create_service(
-            organization=self.organization, service=self.given(), by=self.actor
+            organization=self.organization, service=self.json_body(), by=self.actor
         )
         headers = {"Location": f"/api/v1/tool-services/{row.name}"}
-        return self.answer(self.representation(row.name), status.HTTP_201_CREATED, headers)
+        return self.resource_response(
+            self.representation(row.name), status.HTTP_201_CREATED, headers
+        )
 
 
 class ServiceDetail(ServiceView):
@@ -136,14 +138,16 @@ class ServiceDetail(ServiceView):
     @extend_schema(operation_id="get_tool_service", responses=CHANGED)
     def get(self, request: Request, name: str) -> Response:
         self.require("view_toolservice")
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))
 
     @extend_schema(operation_id="change_tool_service", request=ServiceChange, responses=CHANGED)
     @conditional("change_toolservice")
     def patch(self, request: Request, name: str) -> Response:
         """Refused with the tools that would no longer fit."""
-        services.change_service(row=self.row(name), changes=self.given(), by=self.actor)
-        return self.answer(self.representation(name))
+        services.change_service(
+            row=self.find_service(name), changes=self.json_body(), by=self.actor
+        )
+        return self.resource_response(self.representation(name))
 
     @extend_schema(
         operation_id="delete_tool_service",
@@ -152,7 +156,7 @@ class ServiceDetail(ServiceView):
     @conditional("delete_toolservice")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools name it."""
-        services.delete_service(row=self.row(name), by=self.actor)
+        services.delete_service(row=self.find_service(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -164,7 +168,7 @@ class ServiceState(ServiceView):
     def get(self, request: Request, name: str) -> Response:
         """Whether the service has workers, as the broker knows now."""
         self.require("view_toolservice")
-        row = self.row(name)
+        row = self.find_service(name)
         try:
             life = default_client().queue_status(Queue(self.caller.organization, row.request_queue))
         except redis.RedisError:
@@ -187,7 +191,7 @@ class ServiceDecide(ServiceView):
     @conditional("change_toolservice")
     def post(self, request: Request, name: str) -> Response:
         """The digest identifies what was read; a later announcement is a conflict."""
-        row = self.row(name)
+        row = self.find_service(name)
         wanted = self.body(ServiceDecisionBody)
         if self.approve:
             announcements.approve_service(
@@ -197,4 +201,4 @@ class ServiceDecide(ServiceView):
             announcements.reject_service(
                 row=row, digest=wanted["digest"], by=self.actor, reason=wanted["reason"]
             )
-        return self.answer(self.representation(name))
+        return self.resource_response(self.representation(name))

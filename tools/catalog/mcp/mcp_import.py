@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from audit.actions import Actor, record
-from audit.changes import difference as changes_between
+from audit.actions import difference as changes_between
 from audit.events import Event, Outcome
 from tools.catalog.actions import amended, changing, register_tool, update_tool
 from tools.catalog.mcp import mcp_health

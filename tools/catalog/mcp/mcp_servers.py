@@ -4,8 +4,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.groups import note_groups

@@ -13,15 +13,12 @@ from typing import Any
 from django.conf import settings
 
 from config.external_servers import WORKSPACE, StdioServer
-from sandbox.egress.client import EgressClient
-from sandbox.egress.dial import Dialer
-from sandbox.egress.resolve import Resolver
+from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
-from sandbox.egress.rules.policy import EgressLimits, EgressPolicy
-from sandbox.egress.trust import client_context
-from sandbox.servers import ServerSpec
-from sandbox.serving import start_server
-from sandbox.spec import Mount, Network
+from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy
+from sandbox.egress.ticket_client import EgressClient
+from sandbox.server_client import start_server
+from sandbox.spec import Mount, Network, ServerSpec
 from tools.builtin.workspaces import workspace_path
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of

@@ -5,8 +5,7 @@ from typing import Any
 import rfc8785
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.content_definitions import SCHEMAS

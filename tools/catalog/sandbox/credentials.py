@@ -5,11 +5,10 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
-from sandbox.egress.rules.policy import HostRule
-from sandbox.egress.rules.rules import read_rule
+from sandbox.egress.rules.egress_policy import HostRule
+from sandbox.egress.rules.host_rules import read_rule
 from tools.catalog.list_fields import ListedFields, described
 from tools.catalog.sandbox.hosts import Item, credentials_in
 from tools.catalog.signatures import sealed_texts

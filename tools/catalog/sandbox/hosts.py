@@ -13,8 +13,8 @@ from typing import Any
 
 from django.conf import settings
 
-from sandbox.egress.rules.policy import HostRule
-from sandbox.egress.rules.rules import read_rule
+from sandbox.egress.rules.egress_policy import HostRule
+from sandbox.egress.rules.host_rules import read_rule
 from sandbox.spec import Mount
 from tools.catalog.list_fields import ListedFields, described
 from tools.definitions.tool import PROFILE_NAME

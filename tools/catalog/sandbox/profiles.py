@@ -8,8 +8,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.client import SandboxClient
 from sandbox.levels import at_least

@@ -10,8 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.actions import register_tool, set_enabled, update_tool
 from tools.catalog.services import services

@@ -10,8 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.actions import changing, read, update_tool
 from tools.definitions.differences import DefinitionDifference, compare_definitions

@@ -11,8 +11,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, record
-from audit.changes import difference
+from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.signatures import newest, sealed_texts
 from tools.catalog.signatures.newest import SignatureFileState

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from audit import files
+from audit import shared_files
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ def append(organization: UUID, lines: Iterable[str]) -> None:
     if not text:
         return
     path = _path(organization)
-    files.make_directory(path.parent)
-    descriptor = files.open_to_write(path, os.O_WRONLY | os.O_APPEND)
+    shared_files.make_directory(path.parent)
+    descriptor = shared_files.open_to_write(path, os.O_WRONLY | os.O_APPEND)
     with os.fdopen(descriptor, "ab", buffering=0) as out:
         out.write(f"{text}\n".encode())
         os.fsync(out.fileno())

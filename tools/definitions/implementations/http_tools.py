@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from sandbox.egress.rules.grammar import BrokenGrammar, Url
-from sandbox.egress.rules.paths import is_plain
-from sandbox.egress.rules.rules import HEADER_NAME, OF_THE_CONNECTION
+from sandbox.egress.rules.grammar import BrokenGrammar, Url, is_plain
+from sandbox.egress.rules.host_rules import HEADER_NAME, OF_THE_CONNECTION
 from tools.definitions.fields import DefinitionFields
 from tools.definitions.texts.names import PARAMETER_NAME, flaw_in_text
 

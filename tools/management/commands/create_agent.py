@@ -12,9 +12,9 @@ from tools.catalog.builtins import install_builtins
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import NotFound
 from tools.licensing import tiers
-from tools.management import arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand, operator
-from tools.management.tokens import how_to_use, token_document, token_lines
+from tools.management.commands.create_token import format_usage, token_document, token_lines
 from tools.models import Agent, LicenseTier, Organization
 
 NEW_ORGANIZATION_TIER = "Enterprise"
@@ -27,8 +27,10 @@ class Command(ToolcribCommand):
     )
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("slug", type=arguments.slug, metavar="SLUG")
-        parser.add_argument("--organization", type=arguments.slug, default="default", metavar="O")
+        parser.add_argument("slug", type=arguments.parse_slug, metavar="SLUG")
+        parser.add_argument(
+            "--organization", type=arguments.parse_slug, default="default", metavar="O"
+        )
         parser.add_argument("--tier", help="for instance Core, WriterPro, Teams or Enterprise")
         for name, what in (
             ("group", "groups it may request; absent is default, * is all"),
@@ -55,7 +57,11 @@ class Command(ToolcribCommand):
             token, secret = account_actions.create_token(user=agent.service_account, by=by)
         document = agent_document(agent) | token_document(token, secret) | {"notes": notes}
         lines = [*_agent_lines(document), *token_lines(token, secret)]
-        shown = [*notes, text.fields(lines), f"\n{how_to_use(secret, _query(document['groups']))}"]
+        shown = [
+            *notes,
+            command.format_fields(lines),
+            f"\n{format_usage(secret, _query(document['groups']))}",
+        ]
         self.answer(options, document, "\n".join(shown))
         return DONE
 
@@ -80,7 +86,7 @@ def provide_organization(slug: str, tier_name: str | None) -> tuple[Organization
 def find_tier(name: str) -> LicenseTier:
     found = LicenseTier.objects.filter(name=name).first()
     if found is None:
-        known = text.names(LicenseTier.objects.values_list("name", flat=True))
+        known = command.join_names(LicenseTier.objects.values_list("name", flat=True))
         raise NotFound(f"There is no tier {name[:60]!r}, only: {known}.", code="tier_not_found")
     return found
 
@@ -102,10 +108,10 @@ def _agent_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Agent", document["slug"]),
         ("Organization", f"{document['organization']} ({document['tier']})"),
-        ("Groups", text.names(document["groups"])),
-        ("Tools", text.names(document["tools"])),
-        ("Tool groups", text.names(document["tool_groups"])),
-        ("Permissions", text.names(document["permissions"])),
+        ("Groups", command.join_names(document["groups"])),
+        ("Tools", command.join_names(document["tools"])),
+        ("Tool groups", command.join_names(document["tool_groups"])),
+        ("Permissions", command.join_names(document["permissions"])),
     ]
 
 

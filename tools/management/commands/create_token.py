@@ -1,16 +1,55 @@
 """`manage.py create_token`: create a personal token for a user of the API."""
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from django.core.management.base import CommandParser
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
 
+from config.local.address import Address
 from tools.accounts import account_actions
 from tools.definitions.callers import Scope
 from tools.errors import Conflict, NotFound
-from tools.management import arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand, operator
-from tools.management.tokens import how_to_use, token_document, token_lines
-from tools.models import User
+from tools.management.commands import up
+from tools.models import Token, User
+from tools.shapes import moment
+
+
+def token_document(token: Token, text: str) -> dict[str, Any]:
+    return {"id": str(token.pk), "token": text, "expires_at": moment(token.expires_at)}
+
+
+def token_lines(token: Token, text: str) -> list[tuple[str, str]]:
+    return [
+        ("Token", f"{text}   (shown this once)"),
+        ("Good until", f"{token.expires_at:%Y-%m-%d}"),
+    ]
+
+
+def format_usage(text: str, query: str = "") -> str:
+    return f"curl -H 'Authorization: Bearer {text}' '{find_address()}/api/v1/tools{query}'"
+
+
+def find_address() -> Address:
+    """The address where `manage.py up` of this data directory listens, or would listen."""
+    words: list[str] = []
+    # The lock names the process, and the kernel how it was started; either may be gone.
+    with suppress(OSError):
+        pid = (settings.DATA_DIR / "up.lock").read_text("ascii").strip()
+        words = Path("/proc", pid, "cmdline").read_text("utf-8", "replace").split("\0")
+    return _parse_address(words[words.index("up") + 1 : -1] if "up" in words else [])
+
+
+def _parse_address(words: list[str]) -> Address:
+    parser = up.Command().create_parser("manage.py", "up")
+    try:
+        wanted = parser.parse_args(words)
+    except CommandError:
+        wanted = parser.parse_args([])
+    return Address(wanted.host, wanted.port)
 
 
 class Command(ToolcribCommand):
@@ -18,7 +57,9 @@ class Command(ToolcribCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--user", required=True, metavar="NAME")
-        parser.add_argument("--days", type=arguments.days, metavar="N", help="how long it is good")
+        parser.add_argument(
+            "--days", type=arguments.parse_days, metavar="N", help="how long it is good"
+        )
         parser.add_argument("--label", default="", metavar="L", help="what it is for")
         scopes = [str(scope) for scope in Scope]
         parser.add_argument(
@@ -54,8 +95,8 @@ class Command(ToolcribCommand):
             **token_document(token, secret),
         }
         lines = [("User", user.username), ("Organization", user.organization.slug)]
-        shown = text.fields([*lines, *token_lines(token, secret)])
-        self.answer(options, document, f"{shown}\n\n{how_to_use(secret)}")
+        shown = command.format_fields([*lines, *token_lines(token, secret)])
+        self.answer(options, document, f"{shown}\n\n{format_usage(secret)}")
         return DONE
 
 

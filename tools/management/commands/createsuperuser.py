@@ -4,16 +4,18 @@ from typing import Any
 
 from django.contrib.auth.management.commands import createsuperuser
 
-from audit.changes import difference
-from tools.management.accounts import note, unhurried
+from audit.actions import difference
+from tools.management.command import open_ended_transaction, record_person_change
 from tools.models import User
 
 
 class Command(createsuperuser.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         superusers = User.objects.filter(is_superuser=True)
-        with unhurried():
+        with open_ended_transaction():
             known = [*superusers.values_list("pk", flat=True)]
             super().handle(*args, **options)
             for made in superusers.exclude(pk__in=known):
-                note(made, difference(None, {"is_staff": True, "is_superuser": True}))
+                record_person_change(
+                    made, difference(None, {"is_staff": True, "is_superuser": True})
+                )

@@ -8,7 +8,7 @@ from tools.accounts.callers import caller_of_agent
 from tools.catalog.registry import CatalogTool, Snapshot, registry
 from tools.errors import NotFound
 from tools.insight.explain import Explained, Explanation
-from tools.management import agents, arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import explained_shape, request_shape
@@ -28,15 +28,15 @@ class Command(ToolcribCommand):
         arguments.add_request(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
-        caller = caller_of_agent(agents.find_agent(organization, options["agent"]))
+        organization = arguments.find_organization(options["organization"])
+        caller = caller_of_agent(arguments.find_agent(organization, options["agent"]))
         snapshot = registry.snapshot(organization.pk, organization.revision)
         tool = _tool(snapshot, options["name"])
-        asked = EffectiveRequest.of(arguments.groups_of(options), options["state"])
+        asked = EffectiveRequest.of(arguments.requested_groups(options), options["state"])
         explanation = Explanation(caller, asked, snapshot, everything=True)
         explained = explanation.of(tool)
         document = _document(explanation, explained)
-        self.answer(options, document, _shown(document))
+        self.answer(options, document, _format_explanation(document))
         return DONE
 
 
@@ -67,19 +67,20 @@ def _tool(snapshot: Snapshot, name: str) -> CatalogTool:
     return tool
 
 
-def _shown(document: dict[str, Any]) -> str:
+def _format_explanation(document: dict[str, Any]) -> str:
     gates = document["gates"]
     rows = [(g["gate"], "yes" if g["passed"] else "no", g["code"], g["reason"]) for g in gates]
-    groups = text.names(document["groups"]) or "no groups"
-    head = f"{document['agent']} {_may(document)} use {document['tool']} (groups: {groups}; state: "
-    parts = [f"{head}{document['state']}).", text.table(HEADER, rows)]
+    groups = command.join_names(document["groups"]) or "no groups"
+    permission = _format_permission(document)
+    head = f"{document['agent']} {permission} use {document['tool']} (groups: {groups}; state: "
+    parts = [f"{head}{document['state']}).", command.format_table(HEADER, rows)]
     remedies = [f"  {g['gate']}: {g['remedy']}" for g in gates if g["remedy"]]
     if remedies:
         parts.append("\n".join(["What would change it:", *remedies]))
     return "\n\n".join(parts)
 
 
-def _may(document: dict[str, Any]) -> str:
+def _format_permission(document: dict[str, Any]) -> str:
     if not document["available"]:
         return "may not"
     if document["refused_by"]:

@@ -6,7 +6,7 @@ from django.core.management.base import CommandParser
 
 from tools.catalog.knowledge_graphs import export_graph
 from tools.knowledge.graph_documents import Syntax
-from tools.management import agents, arguments
+from tools.management import arguments
 from tools.management.command import DONE, ToolcribCommand
 
 
@@ -20,7 +20,7 @@ class Command(ToolcribCommand):
     def perform(self, options: dict[str, Any]) -> int:
         syntax = Syntax(options["format"])
         with export_graph(
-            organization=agents.find_organization(options["organization"]),
+            organization=arguments.find_organization(options["organization"]),
             syntax=syntax,
             collection=options["collection"],
         ) as written:

@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.imports.catalog_export import CatalogExportFormat, exported
-from tools.management import agents, arguments
-from tools.management.command import DONE, FAILED, ToolcribCommand, json_text
+from tools.management import arguments
+from tools.management.command import DONE, FAILED, ToolcribCommand, format_json
 
 
 class Command(ToolcribCommand):
@@ -24,12 +24,12 @@ class Command(ToolcribCommand):
         )
 
     def perform(self, options: dict[str, Any]) -> int:
-        found = exported(agents.find_organization(options["organization"]))
+        found = exported(arguments.find_organization(options["organization"]))
         document: Any = found.document
         if options["format"] == CatalogExportFormat.TRUSTGRAPH:
             document = {"items": found.items(), "left_out": found.left_out}
         plain = options["format"] == CatalogExportFormat.YAML
-        self.answer(options, document, found.yaml() if plain else json_text(document))
+        self.answer(options, document, found.yaml() if plain else format_json(document))
         for name in found.left_out:
             self.stderr.write(f"{name} was left out: its stored version is not what was signed.")
         return FAILED if found.left_out else DONE

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from tools.catalog.knowledge_graphs import import_graph
 from tools.errors import Malformed
 from tools.knowledge.graph_documents import MOST_BYTES, Syntax
-from tools.management import agents, arguments
+from tools.management import arguments
 from tools.management.command import DONE, ToolcribCommand, operator
 
 
@@ -21,7 +21,7 @@ class Command(ToolcribCommand):
         arguments.add_graph(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
+        organization = arguments.find_organization(options["organization"])
         done = import_graph(
             organization=organization,
             data=_content(options["file"]),
@@ -29,8 +29,8 @@ class Command(ToolcribCommand):
             collection=options["collection"],
             by=operator(organization.slug),
         )
-        told = f"{done.count} statements are in the graph."
-        self.answer(options, {"statements": done.count}, told)
+        text = f"{done.count} statements are in the graph."
+        self.answer(options, {"statements": done.count}, text)
         return DONE
 
 

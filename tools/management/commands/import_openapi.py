@@ -11,9 +11,9 @@ from tools.catalog.imports.import_results import CREATED, UPDATED
 from tools.catalog.imports.openapi_import import Row, import_openapi
 from tools.definitions.dialects import import_documents
 from tools.errors import Malformed, TooLarge
-from tools.management import agents, arguments
-from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
-from tools.management.importing import lint_of
+from tools.management import arguments
+from tools.management.command import DONE, FAILED, ToolcribCommand, format_flaw, operator
+from tools.management.imports import lint_tools
 
 
 class Command(ToolcribCommand):
@@ -25,7 +25,7 @@ class Command(ToolcribCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", help="JSON or YAML; - reads standard input")
         parser.add_argument(
-            "--organization", type=arguments.slug, default="default", metavar="O",
+            "--organization", type=arguments.parse_slug, default="default", metavar="O",
             help="default: default",
         )  # fmt: skip
         parser.add_argument(
@@ -47,7 +47,7 @@ class Command(ToolcribCommand):
         parser.add_argument("--dry-run", action="store_true", help="say what would be done")
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
+        organization = arguments.find_organization(options["organization"])
         rows = import_openapi(
             organization=organization,
             document=read_document(options["file"]),
@@ -60,9 +60,9 @@ class Command(ToolcribCommand):
             dry_run=options["dry_run"],
         )
         saved = [row["name"] for row in rows if row["result"] in {CREATED, UPDATED}]
-        found = {} if options["dry_run"] else lint_of(organization, saved)
+        found = {} if options["dry_run"] else lint_tools(organization, saved)
         rows = [row | {"findings": found.get(row["name"], [])} for row in rows]
-        self.answer(options, {"items": rows}, _shown(rows))
+        self.answer(options, {"items": rows}, _format_report(rows))
         return FAILED if any(row["result"] == "refused" for row in rows) else DONE
 
 
@@ -79,7 +79,7 @@ def read_document(name: str) -> Any:
         raw = (
             sys.stdin.buffer.read(import_documents.MAX_BYTES + 1)
             if name == "-"
-            else _start(Path(name))
+            else _read_start(Path(name))
         )
     except OSError as error:
         raise Malformed(f"{name} cannot be read: {error.strerror}.") from None
@@ -94,12 +94,12 @@ def read_document(name: str) -> Any:
     return found[0].value
 
 
-def _start(path: Path) -> bytes:
+def _read_start(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(import_documents.MAX_BYTES + 1)
 
 
-def _shown(rows: list[Row]) -> str:
+def _format_report(rows: list[Row]) -> str:
     counts = Counter(row["result"] for row in rows)
     said = ", ".join(f"{count} {result}" for result, count in counts.items()) or "no operations"
     return "\n".join([*map(_paragraph, rows), f"{said}."])
@@ -110,5 +110,5 @@ def _paragraph(row: Row) -> str:
     lines += [f"    {error['field'] or 'tool'} {error['message']}" for error in row["errors"]]
     lines += [f"    changes {change['field']}" for change in row["changes"]]
     lines += [f"    {note}" for note in row["notes"]]
-    lines += [f"    {flaw_text(found)}" for found in row["findings"]]
+    lines += [f"    {format_flaw(found)}" for found in row["findings"]]
     return "\n".join(lines)

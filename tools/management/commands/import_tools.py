@@ -7,9 +7,9 @@ from django.core.management.base import CommandParser
 from tools.catalog.imports.catalog_import import ImportOptions, import_items
 from tools.definitions.dialects import import_entries
 from tools.definitions.dialects.import_entries import ImportItem, ImportSelection, ImportSource
-from tools.management import agents, arguments
+from tools.management import arguments
 from tools.management.command import ToolcribCommand, operator
-from tools.management.importing import files_of, items_of, report
+from tools.management.imports import list_files, read_items, report_imports
 
 
 class Command(ToolcribCommand):
@@ -40,10 +40,10 @@ class Command(ToolcribCommand):
         parser.add_argument("--atomic", action="store_true", help="all of it, or nothing")
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
-        found = list(_found(options))
+        organization = arguments.find_organization(options["organization"])
+        found = list(_read_all_items(options))
         way = ImportOptions(
-            group=arguments.groups_of(options),
+            group=arguments.requested_groups(options),
             server=options["server"],
             dry_run=options["dry_run"],
             atomic=options["atomic"],
@@ -54,16 +54,16 @@ class Command(ToolcribCommand):
             by=operator(organization.slug),
             way=way,
         )
-        return report(self, options, imported, [place for _, place in found], organization)
+        return report_imports(self, options, imported, [place for _, place in found], organization)
 
 
-def _found(options: dict[str, Any]) -> list[tuple[ImportItem, str]]:
+def _read_all_items(options: dict[str, Any]) -> list[tuple[ImportItem, str]]:
     """Every item with its file."""
     source = ImportSource(options["source"]) if options["source"] else None
     choice = ImportSelection(options["server"], tuple(options["pick"] or ()))
     return [
         (item, file)
         for path in options["paths"]
-        for file in files_of(path)
-        for item in items_of(file, source, choice)
+        for file in list_files(path)
+        for item in read_items(file, source, choice)
     ]

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.knowledge_graphs import index_graph
-from tools.management import agents, arguments
+from tools.management import arguments
 from tools.management.command import DONE, ToolcribCommand
 
 
@@ -17,11 +17,11 @@ class Command(ToolcribCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         arguments.add_organization(parser)
-        parser.add_argument("--collection", type=arguments.slug, metavar="C")
+        parser.add_argument("--collection", type=arguments.parse_slug, metavar="C")
 
     def perform(self, options: dict[str, Any]) -> int:
         found = index_graph(
-            organization=agents.find_organization(options["organization"]),
+            organization=arguments.find_organization(options["organization"]),
             collection=options["collection"],
             tell=lambda read: self.stderr.write(f"{read} subjects read"),
         )

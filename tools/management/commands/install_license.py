@@ -13,7 +13,7 @@ from tools.definitions.licenses import MOST_BYTES, read_license
 from tools.errors import Malformed, NotFound
 from tools.licensing import licenses
 from tools.licensing.licenses import TierImpact
-from tools.management import arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.models import Organization
 from tools.shapes import license_shape
@@ -32,12 +32,15 @@ class Command(ToolcribCommand):
         )
         what.add_argument("--remove", action="store_true", help="with --organization")
         parser.add_argument(
-            "--organization", type=arguments.slug, metavar="O", help="refuse a licence for another"
+            "--organization",
+            type=arguments.parse_slug,
+            metavar="O",
+            help="refuse a licence for another",
         )
 
     def perform(self, options: dict[str, Any]) -> int:
         slug = options["organization"]
-        place = _organization(slug or _meant(options))
+        place = _organization(slug or _licensed_organization(options))
         by = operator(place.slug)
         if options["remove"]:
             change = licenses.remove_license(organization=place, by=by)
@@ -45,7 +48,9 @@ class Command(ToolcribCommand):
             change = licenses.install_license(organization=place, file=options["file"], by=by)
         place = _organization(place.slug)
         document = {"organization": place.slug, "license": license_shape(place)}
-        self.answer(options, document | {"tier_change": change.as_dict()}, _text(document, change))
+        self.answer(
+            options, document | {"tier_change": change.as_dict()}, _format_license(document, change)
+        )
         return DONE
 
 
@@ -60,7 +65,7 @@ def file(name: str) -> bytes:
         raise ArgumentTypeError(f"{name!r} cannot be read: {error}") from None
 
 
-def _meant(options: dict[str, Any]) -> str:
+def _licensed_organization(options: dict[str, Any]) -> str:
     if options["remove"]:
         raise Malformed("--remove needs --organization.", code="organization_missing")
     return read_license(options["file"], settings.LICENSE_KEYS)[0].organization
@@ -73,7 +78,7 @@ def _organization(slug: str) -> Organization:
     return found
 
 
-def _text(document: dict[str, Any], change: TierImpact) -> str:
+def _format_license(document: dict[str, Any], change: TierImpact) -> str:
     license = document["license"]
     lines = [
         ("Organization", document["organization"]),
@@ -83,8 +88,8 @@ def _text(document: dict[str, Any], change: TierImpact) -> str:
         ("Days of grace until", license["grace_ends_at"] or ""),
     ]
     said = change.as_dict()
-    moved = [(word.capitalize(), text.names(said[word])) for word in _WORDS if said[word]]
-    return text.fields(lines + moved)
+    moved = [(word.capitalize(), command.join_names(said[word])) for word in _WORDS if said[word]]
+    return command.format_fields(lines + moved)
 
 
 _WORDS = ("disabled", "enabled", "gated", "opened", "profiles")

@@ -14,7 +14,7 @@ from tools.agents.following import AgentEventKind, StepEvent
 from tools.agents.run_parameters import ITERATIONS, PATTERNS, REACT, TOKENS
 from tools.definitions.results import Status
 from tools.execution import actions
-from tools.management import agents, arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand
 from tools.shapes import agent_request_shape
 
@@ -40,47 +40,52 @@ class Command(ToolcribCommand):
         parser.add_argument("--replays", type=UUID, metavar="ID", help="calls no tool")
         words = "agents that may go on from it"
         parser.add_argument(
-            "--share-with", type=arguments.slug, nargs="*", default=[], metavar="A", help=words
+            "--share-with",
+            type=arguments.parse_slug,
+            nargs="*",
+            default=[],
+            metavar="A",
+            help=words,
         )
-        parser.add_argument("--timeout", type=arguments.duration, metavar="PT5M")
+        parser.add_argument("--timeout", type=arguments.parse_duration_argument, metavar="PT5M")
 
     def perform(self, options: dict[str, Any]) -> int:
-        caller = agents.acting_as(options["organization"], options["agent"])
-        call = agent_actions.call_of(caller, _wanted(options))
+        caller = arguments.find_caller(options["organization"], options["agent"])
+        call = agent_actions.call_of(caller, _run_request(options))
         run = actions.execute(caller=caller, call=call, wait_s=0)
         for event in following.follow(caller, run.pk, 0):
-            line = _line(event) if event is not None else ""
+            line = _format_step(event) if event is not None else ""
             if line and not options["json"]:
-                text.show(self.stdout, line)
+                command.write_text(self.stdout, line)
         report = agent_actions.report_of(caller, agent_actions.one_of(caller, run.pk))
-        self.answer(options, agent_request_shape(report), _shown(report))
+        self.answer(options, agent_request_shape(report), _format_report(report))
         if report.run.status == Status.SUCCESS:
             return DONE
-        text.show(self.stderr, f"{report.run.error_code}: {report.run.error_message}")
+        command.write_text(self.stderr, f"{report.run.error_code}: {report.run.error_message}")
         return FAILED
 
 
 def history(given: str) -> list[Any]:
     """A JSON list of steps."""
-    found = arguments.json_value(given)
+    found = arguments.parse_json(given)
     if not isinstance(found, list) or not all(isinstance(step, dict) for step in found):
         raise ArgumentTypeError("a history is a JSON list of steps")
     return found
 
 
-def _wanted(options: dict[str, Any]) -> AgentRunRequest:
+def _run_request(options: dict[str, Any]) -> AgentRunRequest:
     given = ("question", "pattern", "history", "model", "max_iterations", "max_tokens", "max_cost")
     runs = {name: str(options[name]) for name in ("continues", "replays") if options[name]}
     return AgentRunRequest(
         {name: options[name] for name in given} | runs | {"shared_with": options["share_with"]},
-        group=arguments.groups_of(options),
+        group=arguments.requested_groups(options),
         state=options["state"],
         session=options["session"],
         timeout_s=options["timeout"],
     )
 
 
-def _line(event: StepEvent) -> str:
+def _format_step(event: StepEvent) -> str:
     data = event.data
     match event.kind:
         case AgentEventKind.ACTION:
@@ -92,7 +97,7 @@ def _line(event: StepEvent) -> str:
     return f"{data['step']:>3} {event.kind:<12} {words[:_LONGEST]}" if words else ""
 
 
-def _shown(report: AgentRunReport) -> str:
+def _format_report(report: AgentRunReport) -> str:
     spent = report.spent
     lines = [
         ("Status", str(report.run.status)),
@@ -101,5 +106,5 @@ def _shown(report: AgentRunReport) -> str:
         ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
         ("Cost", f"{spent.cost.normalize():f}"),
     ]
-    shown = text.fields(lines)
+    shown = command.format_fields(lines)
     return shown if report.answer is None else f"{shown}\n\n{report.answer}"

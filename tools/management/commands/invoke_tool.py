@@ -11,7 +11,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.execution import actions, outputs
 from tools.execution.call import Call
-from tools.management import agents, arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand
 from tools.models import Execution
 from tools.shapes import execution_shape
@@ -27,45 +27,48 @@ class Command(ToolcribCommand):
         arguments.add_agent(parser, required=True)
         parser.add_argument(
             "--parameters",
-            type=arguments.parameters,
+            type=arguments.parse_parameters,
             default={},
             metavar="JSON",
             help="a JSON object; - reads it from standard input",
         )
         arguments.add_request(parser)
         parser.add_argument(
-            "--timeout", type=arguments.duration, metavar="PT10S", help="at most the tool's own"
+            "--timeout",
+            type=arguments.parse_duration_argument,
+            metavar="PT10S",
+            help="at most the tool's own",
         )
         parser.add_argument(
             "--session", metavar="ID", help="of the agent; its groups and state are the server's"
         )
 
     def perform(self, options: dict[str, Any]) -> int:
-        caller = agents.acting_as(options["organization"], options["agent"])
+        caller = arguments.find_caller(options["organization"], options["agent"])
         call = Call(
             tool_name=options["name"],
             parameters=options["parameters"],
-            group=arguments.groups_of(options),
+            group=arguments.requested_groups(options),
             state=options["state"],
             session=options["session"],
             timeout_s=options["timeout"],
         )
-        execution = actions.execute(caller=caller, call=call, wait_s=patience_s(caller, call))
-        self.answer(options, execution_shape(execution), _shown(execution))
+        execution = actions.execute(caller=caller, call=call, wait_s=call_timeout_s(caller, call))
+        self.answer(options, execution_shape(execution), _format_result(execution))
         if execution.status == Status.SUCCESS:
             return DONE
-        text.show(self.stderr, _complaint(execution))
+        command.write_text(self.stderr, _format_error(execution))
         return FAILED
 
 
-def patience_s(caller: Caller, call: Call) -> float:
+def call_timeout_s(caller: Caller, call: Call) -> float:
     """The timeout of the call, and `QUEUE_S` for the queue."""
     tool = registry.snapshot(caller.organization_id, caller.revision).tool(call.tool_name)
     allowed = tool.definition.timeout_s if tool else settings.EXECUTION_TIMEOUT_S
     return min(allowed, call.timeout_s or allowed) + QUEUE_S
 
 
-def _shown(execution: Execution) -> str:
+def _format_result(execution: Execution) -> str:
     lines = [
         ("Status", execution.status),
         ("Execution", str(execution.pk)),
@@ -77,17 +80,17 @@ def _shown(execution: Execution) -> str:
     if execution.duration_ms is not None:
         lines.append(("Duration", f"{execution.duration_ms:.1f} ms"))
     lines += [("Warning", warning) for warning in execution.warnings]
-    shown = text.fields(lines)
+    shown = command.format_fields(lines)
     if execution.status != Status.SUCCESS:
         return shown
-    return f"{shown}\n\n{_output(outputs.whole(execution))}"
+    return f"{shown}\n\n{_format_output(outputs.whole(execution))}"
 
 
-def _output(output: Any) -> str:
+def _format_output(output: Any) -> str:
     return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
 
 
-def _complaint(execution: Execution) -> str:
+def _format_error(execution: Execution) -> str:
     if not execution.over:
         return (
             "The call is not over yet; nobody may be working on calls. "

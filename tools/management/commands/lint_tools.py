@@ -9,7 +9,7 @@ from tools.catalog.registry import registry
 from tools.catalog.workflow.lint import WorkflowFinding, WorkflowSeverity
 from tools.catalog.workflow.workflow import EVERY_GROUP
 from tools.insight.workflow_findings import findings
-from tools.management import agents, arguments
+from tools.management import arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand
 
 _PLURALS = {
@@ -28,7 +28,7 @@ class Command(ToolcribCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--organization",
-            type=arguments.slug,
+            type=arguments.parse_slug,
             default="default",
             metavar="O",
             help="default: default",
@@ -42,16 +42,16 @@ class Command(ToolcribCommand):
         )
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
+        organization = arguments.find_organization(options["organization"])
         snapshot = registry.snapshot(organization.pk, organization.revision)
-        groups = arguments.groups_of(options)
+        groups = arguments.requested_groups(options)
         found = findings(snapshot, EVERY_GROUP if groups is None else frozenset(groups))
         document = {"results": [finding.as_dict() for finding in found]}
-        self.answer(options, document, _shown(found))
+        self.answer(options, document, _format_findings(found))
         return FAILED if any(one.severity == WorkflowSeverity.ERROR for one in found) else DONE
 
 
-def _shown(found: tuple[WorkflowFinding, ...]) -> str:
+def _format_findings(found: tuple[WorkflowFinding, ...]) -> str:
     if not found:
         return "Nothing to say."
     counts = Counter(finding.severity for finding in found)

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.management import agents, arguments, config_items
+from tools.management import arguments, config_items
 from tools.management.command import DONE, ToolcribCommand
 
 
@@ -15,6 +15,6 @@ class Command(ToolcribCommand):
         arguments.add_organization(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
-        keys = config_items.keys_of(agents.find_organization(options["organization"]))
+        keys = config_items.list_keys(arguments.find_organization(options["organization"]))
         self.answer(options, {"results": keys}, "\n".join(keys) or "No items.")
         return DONE

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from tools.authorization.facts import check_groups
 from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool, Snapshot, registry
-from tools.management import agents, arguments, text
+from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.availability import matches_groups, matches_state
 from tools.policy.questions import EffectiveRequest
@@ -33,25 +33,25 @@ class Command(ToolcribCommand):
         tools, warnings, snapshot = found
         document = {"results": [tool_shape(tool) for tool in tools], "warnings": warnings}
         rows = [row(tool, snapshot) for tool in tools]
-        shown = text.table(HEADER, rows) if tools else "No tools."
+        shown = command.format_table(HEADER, rows) if tools else "No tools."
         self.answer(options, document, "\n".join([*warnings, shown]))
         return DONE
 
 
 def tools_for_agent(options: dict[str, Any]) -> Found:
     """Raises `Refused` where the agent's own request would be refused."""
-    caller = agents.acting_as(options["organization"], options["agent"])
+    caller = arguments.find_caller(options["organization"], options["agent"])
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
-    asked = EffectiveRequest.of(arguments.groups_of(options), options["state"])
+    asked = EffectiveRequest.of(arguments.requested_groups(options), options["state"])
     warnings = check_groups(caller, asked, snapshot)
     return usable_tools(caller, asked, snapshot), warnings, snapshot
 
 
 def all_tools(options: dict[str, Any]) -> Found:
     """Every tool whatever its status; groups and a state narrow the list where they are given."""
-    organization = agents.find_organization(options["organization"])
+    organization = arguments.find_organization(options["organization"])
     snapshot = registry.snapshot(organization.pk, organization.revision)
-    groups, state = arguments.groups_of(options), options["state"]
+    groups, state = arguments.requested_groups(options), options["state"]
     wanted = None if groups is None else frozenset(groups)
     tools = [
         tool
@@ -68,14 +68,14 @@ def row(tool: CatalogTool, snapshot: Snapshot) -> tuple[str, ...]:
         tool.name,
         tool.version,
         raw["type"],
-        text.names(sorted(snapshot.groups_of(tool))),
-        text.names(sorted(tool.definition.states)),
+        command.join_names(sorted(snapshot.groups_of(tool))),
+        command.join_names(sorted(tool.definition.states)),
         tool.status,
         str(tool.definition.token_price),
-        in_short(raw["description"]),
+        shorten_description(raw["description"]),
     )
 
 
-def in_short(description: str) -> str:
+def shorten_description(description: str) -> str:
     line = " ".join(description.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

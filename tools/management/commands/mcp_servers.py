@@ -10,9 +10,9 @@ from tools.catalog.mcp import mcp_import
 from tools.catalog.mcp import mcp_servers as servers
 from tools.definitions.mcp.listed_tools import review_digest
 from tools.definitions.texts.lookalikes import make_visible
-from tools.management import agents, arguments, text
-from tools.management.command import DONE, FAILED, ToolcribCommand, flaw_text, operator
-from tools.management.importing import lint_of
+from tools.management import arguments, command
+from tools.management.command import DONE, FAILED, ToolcribCommand, format_flaw, operator
+from tools.management.imports import lint_tools
 from tools.models import McpServer, Organization, Transport
 from tools.shapes import mcp_server_shape
 
@@ -34,7 +34,7 @@ class Command(ToolcribCommand):
         parser.add_argument("action", choices=wanted, nargs="?", default="list")
         parser.add_argument("name", metavar="NAME", nargs="?", default="")
         parser.add_argument(
-            "--organization", type=arguments.slug, default="default", metavar="O",
+            "--organization", type=arguments.parse_slug, default="default", metavar="O",
             help="default: default",
         )  # fmt: skip
         parser.add_argument("--url", default="", metavar="URL")
@@ -66,7 +66,7 @@ class Command(ToolcribCommand):
         parser.add_argument("--dry-run", action="store_true", help="import nothing, say what would")
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
+        organization = arguments.find_organization(options["organization"])
         if options["action"] == "list":
             return self._list(organization, options)
         if options["action"] == "add":
@@ -82,7 +82,9 @@ class Command(ToolcribCommand):
             (one["name"], f"{one['status']}  {one['url'] or one['command']}  {one['last_error']}")
             for one in shapes
         ]
-        self.answer(options, {"results": shapes}, text.fields(lines) if lines else "None.")
+        self.answer(
+            options, {"results": shapes}, command.format_fields(lines) if lines else "None."
+        )
         return DONE
 
     def _add(self, organization: Organization, options: dict[str, Any]) -> int:
@@ -106,13 +108,15 @@ class Command(ToolcribCommand):
         row = mcp_import.refresh(row=row, by=operator(row.organization.slug))
         count = len(row.snapshot or [])
         summary = f"{row.name} lists {count} tools and speaks {row.protocol}."
-        self.answer(options, mcp_server_shape(row), f"{summary}\n{_findings(row)}".strip())
+        self.answer(options, mcp_server_shape(row), f"{summary}\n{_format_findings(row)}".strip())
         return DONE
 
     def _difference(self, row: McpServer, options: dict[str, Any]) -> int:
         found = mcp_import.difference(row)
-        lines = [(make_visible(one["tool"]), f"{one['change']}  {_named(one)}") for one in found]
-        shown = text.fields(lines) if lines else "Nothing was listed."
+        lines = [
+            (make_visible(one["tool"]), f"{one['change']}  {_server_name(one)}") for one in found
+        ]
+        shown = command.format_fields(lines) if lines else "Nothing was listed."
         self.answer(options, {"server": row.name, "tools": found}, shown)
         return DONE
 
@@ -130,14 +134,14 @@ class Command(ToolcribCommand):
             dry_run=options["dry_run"],
         )
         saved = [item.name for item in items if item.result in {CREATED, UPDATED}]
-        found = {} if options["dry_run"] else lint_of(row.organization, saved)
-        lines = [(make_visible(item.name or item.tool), _result(item)) for item in items]
-        odd = [f"{name}: {flaw_text(one)}" for name, about in found.items() for one in about]
+        found = {} if options["dry_run"] else lint_tools(row.organization, saved)
+        lines = [(make_visible(item.name or item.tool), _format_item(item)) for item in items]
+        odd = [f"{name}: {format_flaw(one)}" for name, about in found.items() for one in about]
         shape = {
             "items": [item.as_dict() | {"findings": found.get(item.name, [])} for item in items],
             "findings": row.findings,
         }
-        shown = "\n".join([text.fields(lines), *odd, _findings(row)])
+        shown = "\n".join([command.format_fields(lines), *odd, _format_findings(row)])
         self.answer(options, shape, shown.strip())
         return FAILED if any(item.errors for item in items) else DONE
 
@@ -151,20 +155,20 @@ def _transport(options: dict[str, Any]) -> Transport:
     return Transport.STDIO if options["command"] else Transport.STREAMABLE_HTTP
 
 
-def _named(entry: dict[str, Any]) -> str:
+def _server_name(entry: dict[str, Any]) -> str:
     changed = ", ".join(field["field"] for field in entry["fields"])
     named = changed if entry["change"] == "changed" else ""
     signs = "; ".join(make_visible(one) for one in entry["suspicions"])
     return f"{named}  {signs}  {entry['digest']}".strip() if signs else named
 
 
-def _findings(row: McpServer) -> str:
+def _format_findings(row: McpServer) -> str:
     return "\n".join(
         f"{one['result']}: {make_visible(one['tool'] or 'the list')} {make_visible(one['message'])}"
         for one in row.findings
     )
 
 
-def _result(item: mcp_import.McpImportItem) -> str:
+def _format_item(item: mcp_import.McpImportItem) -> str:
     flaws = "; ".join(f"{flaw['field']} {flaw['message']}" for flaw in item.errors)
     return f"{item.result}  {flaws}".strip()

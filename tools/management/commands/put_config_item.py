@@ -7,9 +7,9 @@ from django.core.management.base import CommandParser
 from tools.catalog.imports.catalog_import import import_items
 from tools.definitions.dialects import import_documents, import_entries
 from tools.definitions.dialects.import_entries import ImportItem
-from tools.management import agents, arguments, config_items
+from tools.management import arguments, config_items
 from tools.management.command import ToolcribCommand, operator
-from tools.management.importing import STDIN, read_text, report
+from tools.management.imports import STDIN, read_text, report_imports
 
 
 class Command(ToolcribCommand):
@@ -19,18 +19,18 @@ class Command(ToolcribCommand):
     )
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("key", type=config_items.key, metavar="KEY")
+        parser.add_argument("key", type=config_items.parse_key, metavar="KEY")
         parser.add_argument("file", nargs="?", default=STDIN, metavar="FILE", help="default: -")
         arguments.add_organization(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
+        organization = arguments.find_organization(options["organization"])
         kind, name = options["key"]
         item = _item(f"{kind}/{name}", read_text(options["file"]))
         imported = import_items(
             organization=organization, items=[item], by=operator(organization.slug)
         )
-        return report(self, options, imported, [options["file"]], organization)
+        return report_imports(self, options, imported, [options["file"]], organization)
 
 
 def _item(key: str, text: str) -> ImportItem:

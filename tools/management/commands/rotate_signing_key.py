@@ -6,7 +6,7 @@ from django.core.management.base import CommandParser
 
 from tools.catalog.signatures.keys import distrust_key, rotate_key
 from tools.management import arguments
-from tools.management.agents import find_organization
+from tools.management.arguments import find_organization
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.shapes import signing_key_shape
 
@@ -20,7 +20,7 @@ class Command(ToolcribCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--organization",
-            type=arguments.slug,
+            type=arguments.parse_slug,
             default="default",
             metavar="O",
             help="default: default",

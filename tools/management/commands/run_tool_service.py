@@ -14,7 +14,7 @@ from toolcrib_service.__main__ import add_options, load
 from toolcrib_service.service import DynamicToolService
 from toolcrib_service.service_process import keep_processes, run
 from tools.errors import Malformed, Unavailable
-from tools.management.agents import find_organization
+from tools.management.arguments import find_organization
 from tools.management.command import ToolcribCommand
 from tools.models import ToolService
 

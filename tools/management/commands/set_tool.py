@@ -11,9 +11,9 @@ from tools.definitions.descriptors import FLAT_KEYS
 from tools.definitions.dialects.import_entries import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType
 from tools.errors import InvalidDefinition
-from tools.management import agents, arguments
+from tools.management import arguments
 from tools.management.command import ToolcribCommand, operator
-from tools.management.importing import report
+from tools.management.imports import report_imports
 from tools.models import Organization, Tool
 
 # Options of the implementation, and their field names in a definition.
@@ -41,7 +41,7 @@ class Command(ToolcribCommand):
         parser.add_argument(
             "--argument",
             action="append",
-            type=arguments.argument,
+            type=arguments.parse_tool_argument,
             metavar="NAME:TYPE:DESCRIPTION",
             help="such as city:string:'Where to look'; types: string, integer, number, boolean, "
             "array, object. Again for each argument",
@@ -53,26 +53,26 @@ class Command(ToolcribCommand):
         parser.add_argument("--group", action="extend", nargs="*", metavar="G")
         parser.add_argument("--state", help='the state it leads to; "" for none')
         parser.add_argument("--available-in", action="extend", nargs="*", metavar="STATE")
-        _add_parts(parser)
+        _add_implementation_arguments(parser)
         arguments.add_organization(parser)
 
     def perform(self, options: dict[str, Any]) -> int:
-        organization = agents.find_organization(options["organization"])
-        raw = _wanted(organization, options)
+        organization = arguments.find_organization(options["organization"])
+        raw = _build_definition(organization, options)
         imported = import_items(
             organization=organization,
             items=[ImportItem(ImportItemKind.TOOL, options["name"], raw)],
             by=operator(organization.slug),
         )
-        return report(self, options, imported, ["set_tool"], organization)
+        return report_imports(self, options, imported, ["set_tool"], organization)
 
 
-def _add_parts(parser: CommandParser) -> None:
+def _add_implementation_arguments(parser: CommandParser) -> None:
     parser.add_argument("--mcp-tool", metavar="TOOL", help="its name on the MCP server")
     parser.add_argument("--server", help="the MCP server")
     parser.add_argument("--service", metavar="ID", help="the tool service")
     parser.add_argument(
-        "--config", action="append", type=arguments.pair, metavar="NAME=VALUE",
+        "--config", action="append", type=arguments.parse_pair, metavar="NAME=VALUE",
         help="a parameter of the tool service",
     )  # fmt: skip
     parser.add_argument("--template", metavar="TEXT", help="the prompt's template")
@@ -81,16 +81,19 @@ def _add_parts(parser: CommandParser) -> None:
     parser.add_argument("--collection")
     parser.add_argument("--limit", type=int)
     parser.add_argument(
-        "--implementation", type=arguments.parameters, metavar="JSON", help="all of it at once"
+        "--implementation",
+        type=arguments.parse_parameters,
+        metavar="JSON",
+        help="all of it at once",
     )
 
 
-def _wanted(organization: Organization, options: dict[str, Any]) -> dict[str, Any]:
+def _build_definition(organization: Organization, options: dict[str, Any]) -> dict[str, Any]:
     """The whole definition: the current one with the given fields. Raises `Conflict`."""
-    current = _current(organization, options["name"])
-    changes = _changes(options)
+    current = _current_definition(organization, options["name"])
+    changes = _changed_fields(options)
     kind = changes.get("type", current.get("type"))
-    if parts := _parts(options, kind):
+    if parts := _implementation_fields(options, kind):
         kept = {} if options["implementation"] else current.get("implementation", {})
         changes["implementation"] = kept | parts
     if not current:
@@ -98,7 +101,7 @@ def _wanted(organization: Organization, options: dict[str, Any]) -> dict[str, An
     return amended(current, changes)
 
 
-def _current(organization: Organization, name: str) -> dict[str, Any]:
+def _current_definition(organization: Organization, name: str) -> dict[str, Any]:
     rows = Tool.objects.present().select_related("version", "organization")
     tool = rows.filter(organization=organization, name=name).first()
     if tool is None or tool.version is None:
@@ -108,7 +111,7 @@ def _current(organization: Organization, name: str) -> dict[str, Any]:
     return definition
 
 
-def _changes(options: dict[str, Any]) -> dict[str, Any]:
+def _changed_fields(options: dict[str, Any]) -> dict[str, Any]:
     changes = {key: options[key] for key in FIELDS if options[key] is not None}
     if changes.get("state") == "":
         changes["state"] = None
@@ -134,7 +137,7 @@ def _arguments(options: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _parts(options: dict[str, Any], kind: Any) -> dict[str, Any]:
+def _implementation_fields(options: dict[str, Any], kind: Any) -> dict[str, Any]:
     """The given fields of the implementation. Raises `InvalidDefinition` for another type's."""
     given = {part: options[option] for option, part in PARTS.items() if options[option] is not None}
     if options["config"]:

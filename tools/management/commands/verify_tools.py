@@ -8,7 +8,7 @@ from tools.catalog.actions import find_tool
 from tools.catalog.signatures import verification
 from tools.catalog.signatures.verification import DISTRUSTED, Wrong, wrong_in
 from tools.management import arguments
-from tools.management.agents import find_organization
+from tools.management.arguments import find_organization
 from tools.management.command import DONE, FAILED, ToolcribCommand, operator
 from tools.models import Organization
 
@@ -27,7 +27,10 @@ class Command(ToolcribCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--organization", type=arguments.slug, metavar="O", help="absent: every organization"
+            "--organization",
+            type=arguments.parse_slug,
+            metavar="O",
+            help="absent: every organization",
         )
         parser.add_argument(
             "--resign",
@@ -45,7 +48,7 @@ class Command(ToolcribCommand):
         places = [find_organization(slug)] if slug else Organization.objects.order_by("slug")
         results = [self._about(place, options) for place in places]
         wrong = any(result["wrong"] for result in results)
-        self.answer(options, {"results": results}, "\n".join(map(_shown, results)))
+        self.answer(options, {"results": results}, "\n".join(map(_format_result, results)))
         return FAILED if wrong else DONE
 
     def _about(self, place: Organization, options: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +64,7 @@ class Command(ToolcribCommand):
             resigned = []
         for name in resigned:
             verification.resign(tool=find_tool(place, name), by=by)
-        left = [one for one in found if not _settled(one, resigned)]
+        left = [one for one in found if not _is_resolved(one, resigned)]
         return {
             "organization": place.slug,
             "versions": looked_at,
@@ -71,11 +74,11 @@ class Command(ToolcribCommand):
         }
 
 
-def _settled(one: Wrong, resigned: list[str]) -> bool:
+def _is_resolved(one: Wrong, resigned: list[str]) -> bool:
     return one.current and one.problem == DISTRUSTED and one.tool in resigned
 
 
-def _shown(result: dict[str, Any]) -> str:
+def _format_result(result: dict[str, Any]) -> str:
     lines = [f"{one['tool']} {one['version']} {_SAID[one['problem']]}" for one in result["wrong"]]
     lines += [f"{name} was signed again" for name in result["resigned"]]
     lines += [f"{name} is accepted as it is" for name in result["accepted"]]

@@ -18,8 +18,7 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from audit.actions import record
-from audit.changes import difference
+from audit.actions import difference, record
 from audit.events import Event, Outcome
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of

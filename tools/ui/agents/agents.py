@@ -23,7 +23,7 @@ from tools.accounts.user_permissions import may, require
 from tools.catalog.bounds import MOST
 from tools.catalog.tiers import tier_now
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.limits.periods import midnight
+from tools.limits.allowances import midnight
 from tools.models import Agent, Execution, Token
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of

@@ -14,12 +14,11 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.alerts import alerts, fixed_rules, rules
-from audit.alerts.kinds import KINDS, OWN_KINDS
-from audit.alerts.rehearsal import rehearse
-from audit.alerts.rules import LONGEST_WINDOW_S, MOST, read_values
+from audit.alerts import alert_rules, alerts
+from audit.alerts.alert_rules import LONGEST_WINDOW_S, MOST_RECORDS, preview_rule, read_values
+from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS
+from audit.errors import AuditFlaw
 from audit.events import Event, Outcome, Severity
-from audit.flaws import AuditFlaw
 from audit.models import AlertRule
 from tools.ui.audit.audit_records import PERMISSION, actor_of
 from tools.web.reauthentication import Proof, proof
@@ -88,7 +87,7 @@ class AlertRuleForm:
         read: dict[str, Any] = {
             "severity": self._severity(),
             "window_s": window_s,
-            "least": self._whole("least", self.least, MOST),
+            "least": self._whole("least", self.least, MOST_RECORDS),
             "values": self._values(),
             "enabled": self.enabled,
         }
@@ -98,7 +97,7 @@ class AlertRuleForm:
 
     @property
     def own(self) -> bool:
-        return self.kind in OWN_KINDS
+        return self.kind in CUSTOM_KINDS
 
     def _values(self) -> dict[str, Any]:
         numbers = {name: self._number(name, text) for name, text in self.numbers.items()}
@@ -157,7 +156,7 @@ def span(seconds: int) -> str:
 def rule_list(request: HttpRequest) -> HttpResponse:
     """Each rule with the number of open alerts of the user's organization."""
     open_alerts = alerts.open_by_rule(actor_of(request).organization)
-    rows = [*AlertRule.objects.order_by("name"), *fixed_rules.ALL]
+    rows = [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
     context = {
         "rules": [(row, span(row.window_s), open_alerts.get(row.name, 0)) for row in rows],
         "alerts": sum(open_alerts.values()),
@@ -174,7 +173,7 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     _check_superuser(request)
     given = request.POST if request.method == "POST" else request.GET
     kind = given.get("kind", "")
-    form = AlertRuleForm.given(given, kind) if kind in OWN_KINDS else _blank()
+    form = AlertRuleForm.given(given, kind) if kind in CUSTOM_KINDS else _blank()
     if request.method == "POST" and not _counts(request):
         return _made(request, form)
     return _shown(request, form, asked="kind" in given)
@@ -200,7 +199,7 @@ def _made(request: HttpRequest, form: AlertRuleForm) -> HttpResponse:
     fields = form.fields()
     if fields:
         try:
-            rules.create_rule(
+            alert_rules.create_rule(
                 name=form.name, kind=form.kind, by=actor_of(request),
                 description=form.description, **fields,
             )  # fmt: skip
@@ -216,7 +215,7 @@ def _changed(request: HttpRequest, rule: AlertRule, form: AlertRuleForm) -> Http
     fields = form.fields()
     if fields:
         try:
-            rules.change_rule(rule=rule, by=actor_of(request), **fields)
+            alert_rules.change_rule(rule=rule, by=actor_of(request), **fields)
         except AuditFlaw as flaw:
             form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
         else:
@@ -239,7 +238,7 @@ def _shown(
         "form": form,
         "rule": rule,
         "kind_words": KINDS_IN_WORDS[form.kind],
-        "own_kinds": [(kind, KINDS_IN_WORDS[kind]) for kind in OWN_KINDS],
+        "own_kinds": [(kind, KINDS_IN_WORDS[kind]) for kind in CUSTOM_KINDS],
         "severities": [*Severity],
         "units": ("seconds", "minutes", "hours"),
         "codes": [*Event],
@@ -254,7 +253,7 @@ def _shown(
 
 
 def _caught(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> Any:
-    return rehearse(
+    return preview_rule(
         organization=organization,
         kind=form.kind,
         window_s=fields["window_s"],
@@ -264,7 +263,7 @@ def _caught(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> A
 
 
 def _blank() -> AlertRuleForm:
-    return AlertRuleForm(OWN_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
+    return AlertRuleForm(CUSTOM_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
 
 
 def _counts(request: HttpRequest) -> bool:

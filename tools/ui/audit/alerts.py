@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from audit.alerts import alerts, channels, deliveries, fixed_rules, senders
+from audit.alerts import alert_channels, alert_rules, alerts, deliveries
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from tools.ui.audit.audit_records import actor_of
@@ -62,7 +62,7 @@ def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
 def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponse:
     """Send a test notification and show the page with its result."""
     found = get_object_or_404(_channels(request), pk=channel_id)
-    problem = deliveries.try_channel(channel=found, by=actor_of(request))
+    problem = deliveries.send_test_message(channel=found, by=actor_of(request))
     return _page(request, tried=found, problem=problem)
 
 
@@ -96,7 +96,7 @@ def _page(request: HttpRequest, **more: Any) -> HttpResponse:
 
 
 def _rules() -> list[AlertRule]:
-    return [*AlertRule.objects.order_by("name"), *fixed_rules.ALL]
+    return [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
 
 
 def _failures(request: HttpRequest) -> Any:
@@ -110,7 +110,9 @@ def _channels(request: HttpRequest) -> Any:
 
 
 def _shown(row: AlertChannel) -> AlertChannelRow:
-    return AlertChannelRow(row, channels.shown_target(row), senders.unusable(row))
+    return AlertChannelRow(
+        row, alert_channels.masked_target(row), alert_channels.channel_problem(row)
+    )
 
 
 def _organization(request: HttpRequest) -> str:

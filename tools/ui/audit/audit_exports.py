@@ -16,10 +16,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from audit.alerts import alerts
-from audit.export import export, exporting
-from audit.flaws import AuditFlaw
+from audit.errors import AuditFlaw
+from audit.export import background_exports, export
 from audit.models import AuditExport, ExportState
-from audit.records import reading, search
+from audit.records import record_access, record_search
 from tools.ui.audit.audit_records import (
     LABELS,
     PERMISSION,
@@ -37,7 +37,7 @@ FORMATS = (
     ("csv", "CSV", "for spreadsheets; no cell begins a formula"),
     ("ocsf", "OCSF", "events as a SIEM reads them"),
 )
-_FILTERS = tuple(name for name in search.FIELDS if name != "agent")
+_FILTERS = tuple(name for name in record_search.SEARCH_FIELDS if name != "agent")
 
 
 @proof(Proof.NEEDED)
@@ -62,20 +62,20 @@ def export_list(request: HttpRequest) -> HttpResponse:
 def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
     """The file, or with `?part=manifest` its signed manifest."""
     row = _own(request, export_id)
-    if row.opened and not request.user.has_perm(reading.MAY_OPEN):
+    if row.opened and not request.user.has_perm(record_access.MAY_OPEN):
         raise PermissionDenied
     if row.state != ExportState.READY or (row.expires_at or row.created_at) <= timezone.now():
         raise Http404
     part = request.GET.get("part") == "manifest"
-    path = exporting.manifest_of(row) if part else exporting.file_of(row)
-    name = exporting.name_of(row) + (".manifest" if part else "")
+    path = background_exports.manifest_path(row) if part else background_exports.export_path(row)
+    name = background_exports.download_name(row) + (".manifest" if part else "")
     kind = "text/plain; charset=utf-8" if part else export.FORMATS[row.format].content_type
     try:
         content = path.open("rb")
     except OSError:
         raise Http404 from None
     if not part:
-        exporting.fetched(row=row, by=actor_of(request))
+        background_exports.record_download(row=row, by=actor_of(request))
     return FileResponse(content, as_attachment=True, filename=name, content_type=kind)
 
 
@@ -83,7 +83,7 @@ def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
 @require_POST
 @login_required
 def export_remove(request: HttpRequest, export_id: UUID) -> HttpResponse:
-    exporting.remove(row=_own(request, export_id), by=actor_of(request))
+    background_exports.remove_export(row=_own(request, export_id), by=actor_of(request))
     messages.success(request, "It is removed.")
     return redirect("audit-exports")
 
@@ -91,14 +91,14 @@ def export_remove(request: HttpRequest, export_id: UUID) -> HttpResponse:
 def _ask(request: HttpRequest) -> HttpResponse:
     asked = {name: plain(request.POST, name) for name in _FILTERS}
     by, name = actor_of(request), request.POST.get("format", "")
-    opened = request.user.has_perm(reading.MAY_OPEN)
-    wanted = search.read(by.organization, asked, opened=opened, zone=UTC)
+    opened = request.user.has_perm(record_access.MAY_OPEN)
+    wanted = record_search.read_search(by.organization, asked, opened=opened, zone=UTC)
     flaws = {field: f"{LABELS.get(field, field)} {flaw}." for field, flaw in wanted.flaws.items()}
     if name not in export.FORMATS:
         flaws["format"] = "Choose a format."
     if not flaws:
         try:
-            exporting.ask(wanted=wanted, format_name=name, by=by)
+            background_exports.request_export(wanted=wanted, format_name=name, by=by)
         except AuditFlaw as flaw:
             flaws[flaw.field] = str(flaw)
     if flaws:
@@ -122,9 +122,9 @@ def _page(
         "chosen": chosen if chosen in export.FORMATS else "jsonl",
         "codes": codes_by_family(),
         "outcomes": event_outcomes(),
-        "opened": request.user.has_perm(reading.MAY_OPEN),
+        "opened": request.user.has_perm(record_access.MAY_OPEN),
         "alerts": alerts.alerts_of(actor_of(request).organization).open().count(),
-        "most": exporting.MOST_KEPT,
+        "most": background_exports.MOST_EXPORTS,
     }
     return render(request, TEMPLATE, context | _listed(request), status=status)
 
@@ -157,7 +157,7 @@ def _words(row: AuditExport) -> str:
 
 def _rows(request: HttpRequest) -> Any:
     by = actor_of(request)
-    return AuditExport.objects.asked_by(by.organization, by.id)
+    return AuditExport.objects.requested_by(by.organization, by.id)
 
 
 def _own(request: HttpRequest, export_id: UUID) -> AuditExport:

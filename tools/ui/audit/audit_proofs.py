@@ -9,12 +9,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
 from audit.alerts import alerts
-from audit.log import checkpoints, handouts, signing
-from audit.log.checkpoints import BadNote, Statement
+from audit.log import checkpoints, key_files, proofs
+from audit.log.checkpoints import BadNote, CheckpointStatement
 from audit.log.proofs import NotProvable
 from audit.models import Checkpoint
-from audit.records import reading, search
-from audit.verification.proving import ProofStep, examine
+from audit.records import record_access, record_search
+from audit.verification.record_proofs import ProofStep, prove_record
 from audit.verifier import toolcrib_verify
 from tools.ui.audit.audit_records import actor_of, evidence_page
 
@@ -26,7 +26,7 @@ _TEXT = "text/plain; charset=utf-8"
 class ListedCheckpoint:
     row: Checkpoint
     root: str
-    statement: Statement | None  # None for an invalid note
+    statement: CheckpointStatement | None  # None for an invalid note
     keys: list[str]  # keys of this installation with a valid signature
 
 
@@ -34,14 +34,14 @@ class ListedCheckpoint:
 def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
     """Each step of the inclusion proof of one record, computed now."""
     by = actor_of(request)
-    may_open = request.user.has_perm(reading.MAY_OPEN)
-    opened = reading.open_record(record_id, by=by, may_open=may_open)
+    may_open = request.user.has_perm(record_access.MAY_OPEN)
+    opened = record_access.open_record(record_id, by=by, may_open=may_open)
     if opened is None:
         raise Http404
     steps: list[ProofStep] = []
     wait = ""
     try:
-        steps = examine(opened.record, opened.payload)
+        steps = prove_record(opened.record, opened.payload)
     except NotProvable as reason:
         wait = str(reason)
     context = {
@@ -59,9 +59,9 @@ def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
 def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
     """The record's line, byte for byte as it is sealed. The download is recorded."""
     by = actor_of(request)
-    if not search.records_of(by.organization).filter(pk=record_id).exists():
+    if not record_search.organization_records(by.organization).filter(pk=record_id).exists():
         raise Http404
-    line = handouts.read_line(record_id, by=lambda organization: by)
+    line = proofs.disclose_line(record_id, by=lambda organization: by)
     return _file(f"{record_id}.line", line)
 
 
@@ -97,7 +97,7 @@ def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     """The consistency proof: since a checkpoint, the log was only appended to."""
     found = _checkpoint(request, checkpoint_id)
     try:
-        proof = handouts.growth_of(found.log.name, found.size)
+        proof = proofs.growth_proof(found.log.name, found.size)
     except NotProvable as reason:
         raise Http404(str(reason)) from None
     return _file(f"{found.size}.growth-proof", proof)
@@ -118,16 +118,18 @@ def _checkpoint(request: HttpRequest, checkpoint_id: int) -> Checkpoint:
 def _listed(row: Checkpoint, log: str) -> ListedCheckpoint:
     root = bytes(row.root).hex()
     try:
-        keys = checkpoints.signed_by(row.note, signing.trusted(log))
-        return ListedCheckpoint(row, root, checkpoints.read(row.note), keys)
+        keys = checkpoints.signed_by(row.note, key_files.trusted_keys(log))
+        return ListedCheckpoint(row, root, checkpoints.read_note(row.note), keys)
     except BadNote:
         return ListedCheckpoint(row, root, None, [])
 
 
 def _keys(log: str) -> list[str]:
     """The public keys in the verifier's format, the current signing key first."""
-    name = signing.origin(log)
-    return [checkpoints.verifier_key(name, public) for public in signing.trusted(log).values()]
+    name = key_files.log_origin(log)
+    return [
+        checkpoints.verifier_key(name, public) for public in key_files.trusted_keys(log).values()
+    ]
 
 
 def _file(name: str, content: Any) -> HttpResponse:

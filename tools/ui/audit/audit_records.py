@@ -25,8 +25,8 @@ from audit.alerts import alerts
 from audit.events import Event, Outcome
 from audit.export import export
 from audit.models import AuditRecord
-from audit.records import reading, search
-from audit.records.search import Position, RecordSearch, tally
+from audit.records import record_access, record_search
+from audit.records.record_search import Position, RecordSearch, tally_newest
 
 RANGES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -100,7 +100,7 @@ def facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditFacet]:
     """Values among the newest matching records; none for a full-text search."""
     if wanted.text:
         return []
-    rows, found = tally(wanted), []
+    rows, found = tally_newest(wanted), []
     for at, (name, title) in enumerate(_FACETS):
         counted = Counter(row[at] for row in rows).most_common(_MOST)
         if len(counted) > 1:
@@ -122,15 +122,15 @@ def evidence_page(view: View) -> View:
 @evidence_page
 def record_list(request: HttpRequest) -> HttpResponse:
     """Records of the user's organization, the newest first."""
-    asked = {name: plain(request.GET, name) for name in search.FIELDS}
+    asked = {name: plain(request.GET, name) for name in record_search.SEARCH_FIELDS}
     agent = asked.pop("agent")
     over = plain(request.GET, "over")
     asked |= {"actor": asked["actor"] or agent, "over": over if over in RANGES else ""}
-    opened = request.user.has_perm(reading.MAY_OPEN)
+    opened = request.user.has_perm(record_access.MAY_OPEN)
     by = actor_of(request)
     meant = asked | {"since": since_of(asked, timezone.now())}
-    wanted = search.read(by.organization, meant, opened=opened, zone=UTC)
-    page = reading.read_page(wanted, PAGE_SIZE, _position(request), by=by)
+    wanted = record_search.read_search(by.organization, meant, opened=opened, zone=UTC)
+    page = record_access.read_page(wanted, PAGE_SIZE, _position(request), by=by)
     context = {
         "asked": asked,
         "opened": opened,
@@ -145,8 +145,8 @@ def record_list(request: HttpRequest) -> HttpResponse:
         "chips": chips(asked),
         "view": address(asked),
         "facets": facets(wanted, asked),
-        "looked_through": search.LOOKED_THROUGH,
-        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.asked)}",
+        "looked_through": record_search.MOST_SCANNED,
+        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.filters)}",
         "older": address(asked, cursor=page.older.cursor) if page.older else "",
         "newer": address(asked, cursor=page.newer.cursor) if page.newer else "",
         "start": address(asked) if page.newer else "",
@@ -158,8 +158,8 @@ def record_list(request: HttpRequest) -> HttpResponse:
 @evidence_page
 def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
     """One record, its sequence number and, with permission, the call's payload."""
-    may_open = request.user.has_perm(reading.MAY_OPEN)
-    opened = reading.open_record(record_id, by=actor_of(request), may_open=may_open)
+    may_open = request.user.has_perm(record_access.MAY_OPEN)
+    opened = record_access.open_record(record_id, by=actor_of(request), may_open=may_open)
     if opened is None:
         raise Http404
     context = {
@@ -223,9 +223,9 @@ def _position(request: HttpRequest) -> Position | None:
     """The position where the page begins; an invalid one is the newest."""
     try:
         return Position.read(plain(request.GET, "cursor"))
-    except search.BadPosition:
+    except record_search.BadPosition:
         return None
 
 
-def _export(wanted: search.RecordSearch, name: str) -> str:
-    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.asked)}"
+def _export(wanted: record_search.RecordSearch, name: str) -> str:
+    return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.filters)}"

@@ -29,7 +29,7 @@ from tools.insight.bulk_changes import (
     permit,
     plan,
 )
-from tools.licensing.coverage import lowest_tiers
+from tools.licensing.license_coverage import lowest_tiers
 from tools.models import Tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of

@@ -29,7 +29,7 @@ from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Conflict, Malformed
-from tools.licensing.coverage import LowestTiers, lowest_tiers
+from tools.licensing.license_coverage import LowestTiers, lowest_tiers
 from tools.models import ToolStatus
 from tools.ui.access import PageRequest, current_snapshot, page, page_or_results, snapshot_of
 from tools.ui.display import pretty

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.urls import reverse
 
-from audit.log import standing
+from audit.log import log_status
 from config.local.unix_accounts import missing_separation
 from tools.accounts.login import second_factors
 from tools.ui.access import PageRequest
@@ -79,12 +79,12 @@ def _second_factor_policy() -> Notice:
 
 
 def _sealing_status(organization: str) -> Notice:
-    found = standing.standing_of(organization)
+    found = log_status.log_status(organization)
     if found.halted:
         return Notice("bad", f"The log is halted: {found.halted}")
     if found.signed_at is None:
         return Notice("warn", "No checkpoint has been signed yet.")
-    behind = found.unsealed >= standing.MOST_UNSEALED
+    behind = found.unsealed >= log_status.MOST_UNSEALED
     waits = f"{found.unsealed:,} {'or more ' if behind else ''}not sealed yet"
     said = waits if found.unsealed else "every record is sealed"
     tone = "warn" if behind else "good"

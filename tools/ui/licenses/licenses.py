@@ -25,9 +25,9 @@ from tools.definitions.licenses import LicenseState
 from tools.definitions.texts.names import SLUG
 from tools.errors import Conflict, NotFound
 from tools.insight.impact_previews import apply_move, outlook_of_move
-from tools.licensing.coverage import includes
-from tools.licensing.kinds import kinds_in, names_of, passing
+from tools.licensing.license_coverage import includes
 from tools.licensing.licenses import TierImpact
+from tools.licensing.tool_kinds import kinds_in, names_of, passing
 from tools.models import LicenseTier, Organization, User
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.licenses.tiers import UNDO_KEY, impact_context, keep_undo, require_superuser, undo_key

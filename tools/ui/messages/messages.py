@@ -76,7 +76,7 @@ def channel_list(request: PageRequest) -> HttpResponseBase:
         "channels": [(row, channel_fields(row)) for row in rows],
         "tries": may(request.caller, "change_messagechannel"),
     }
-    return render(request, "messages/message_channels.html", context)
+    return render(request, "messages/channels.html", context)
 
 
 @proof(Proof.NOT_NEEDED)

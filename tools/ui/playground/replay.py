@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from audit.records import reading
+from audit.records import record_access
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
@@ -66,9 +66,9 @@ def from_execution(person: Caller, identifier: UUID) -> ReplaySource:
 
 def from_record(person: Caller, identifier: UUID) -> ReplaySource:
     """Raises `NotFound`, and `Forbidden` for users who may not read the payload of records."""
-    for permission in ("audit.view_auditrecord", reading.MAY_OPEN):
+    for permission in ("audit.view_auditrecord", record_access.MAY_OPEN):
         require(person, permission)
-    opened = reading.open_record(identifier, by=actor_of(person), may_open=True)
+    opened = record_access.open_record(identifier, by=actor_of(person), may_open=True)
     asked = (opened.payload.content or {}).get("parameters") if opened else None
     if opened is None or not isinstance(asked, dict):
         raise NotFound("No record of yours keeps parameters under this identifier.")

@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.db import transaction
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from audit.actions import Actor
 from audit.events import Event
 from sandbox.spec import IsolationLevel
-from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
 from tools.accounts.installation import SettingStatus, standings
 from tools.accounts.user_permissions import may, require
@@ -32,14 +29,13 @@ from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.display import cut
 from tools.ui.home.health import health_components
 from tools.ui.inputs import FormInput, Widget, choices, plain
+from tools.web.field_actions import LIMITS, WORKSPACE_QUOTA, change_organization_fields
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE, FORM_TEMPLATE = "settings/settings.html", "settings/settings_organization.html"
 CHANGES_QUERY = f"code={Event.SETTINGS_CHANGE}"
-LIMITS = ("max_concurrency", "max_queue_depth")
-QUOTA = ("workspace_max_files", "workspace_max_bytes")
 _MAY_BE_EMPTY = frozenset({"max_concurrency", "output_days"})
-_NUMBERS = frozenset({*LIMITS, *QUOTA, "output_days"})
+_NUMBERS = frozenset({*LIMITS, *WORKSPACE_QUOTA, "output_days"})
 _LONGEST_NAME = 200
 
 
@@ -99,32 +95,15 @@ def change_organization(request: PageRequest) -> HttpResponseBase:
     if any(one.errors for one in inputs):
         return render(request, FORM_TEMPLATE, {"inputs": inputs, "refused": True}, status=400)
     try:
-        _apply_changes(organization, wanted, actor_of(request.caller))
+        change_organization_fields(
+            organization=organization, by=actor_of(request.caller), changes=wanted
+        )
     except ToolcribError as error:
         flaws = [{"field": "", "message": error.message}]
         context = {"inputs": inputs, "refused": True, "flaws": flaws}
         return render(request, FORM_TEMPLATE, context, status=error.http_status)
     messages.success(request, "The organization is changed." if wanted else "Nothing was changed.")
     return redirect("settings")
-
-
-@transaction.atomic
-def _apply_changes(organization: Organization, wanted: dict[str, Any], by: Actor) -> None:
-    if "name" in wanted:
-        account_actions.rename_organization(organization=organization, name=wanted["name"], by=by)
-    if "minimum_isolation" in wanted:
-        minimum = IsolationLevel(wanted["minimum_isolation"])
-        account_actions.set_isolation(organization=organization, minimum=minimum, by=by)
-    if "time_zone" in wanted:
-        account_actions.set_time_zone(organization=organization, name=wanted["time_zone"], by=by)
-    if limits := {name: wanted[name] for name in LIMITS if name in wanted}:
-        account_actions.set_limits(organization=organization, by=by, **limits)
-    if quota := {name: wanted[name] for name in QUOTA if name in wanted}:
-        account_actions.set_workspace_quota(organization=organization, by=by, **quota)
-    if "output_days" in wanted:
-        account_actions.set_output_days(
-            organization=organization, days=wanted["output_days"], by=by
-        )
 
 
 def _organization_inputs(row: Organization) -> list[FormInput]:

@@ -493,13 +493,13 @@ def test_who_waits_too_long_for_the_first_is_told_so(
     monkeypatch.setattr(idempotency, "WAIT_S", 0.05)
     token = factories.token(admin_user, scopes=["manage"])
     answers: list[Any] = []
-    acted = hook._acted
+    acted = hook._perform_action
 
     def meanwhile(view: Any, attempt: Any, act: Any) -> Any:
         answers.extend(at_once(1, lambda: Api(token).post("/groups", {"name": "x"}, **KEY)))
         return acted(view, attempt, act)
 
-    monkeypatch.setattr(hook, "_acted", meanwhile)
+    monkeypatch.setattr(hook, "_perform_action", meanwhile)
     assert Api(token).post("/groups", {"name": "x"}, **KEY).status_code == 201
     check_error(answers[0], 409, "idempotency_in_progress")
     assert answers[0]["Retry-After"] == "1"

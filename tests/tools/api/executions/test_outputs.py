@@ -185,7 +185,7 @@ def test_a_head_says_how_long_it_is(api, agent):
 
 
 def test_slow_readers_of_one_organization_leave_places_to_others(api, agent, monkeypatch):
-    monkeypatch.setattr(views, "_places", views.CallerConcurrency(4))
+    monkeypatch.setattr(views, "_slots", views.CallerConcurrency(4))
     place = gave(agent, "abc")
     other = factories.agent(factories.organization(f"{agent.organization.slug}-b"))
     theirs = gave(other, "abc")

@@ -10,13 +10,15 @@ from config.external_servers import read_stdio_servers
 from tests import factories
 from tests.api import Api
 from tests.conditions import blocks_another_connection, until
+from tests.stubs.identity_provider import guarded_serving
 from tests.stubs.mcp import Tool, mcp_serving
 from tests.stubs.web import Reply
+from tests.tools.shapes import check_error
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import MASK, opened_values
 from tools.catalog.mcp.upstreams import endpoint_of, hub
 from tools.definitions.mcp.listed_tools import approval_digest, well_formed_tool
-from tools.models import McpServer
+from tools.models import McpAuthorization, McpOAuthClient, McpServer
 from tools.models import Tool as ToolRow
 
 PLACE = "/mcp-servers"
@@ -26,6 +28,33 @@ SCHEMA = {
     "properties": {"where": {"$ref": "#/$defs/place"}},
     "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
 }
+WRONG = [
+    ({"url": "ftp://x/"}, "url"),
+    ({"url": "http://user@host/"}, "url"),
+    ({"url": ""}, "url"),
+    ({"transport": "carrier-pigeon"}, "transport"),
+    ({"transport": "stdio", "url": "", "command": "/bin/sh"}, "command"),
+    ({"transport": "stdio", "url": "", "command": "/usr/bin/mcp-server-time"}, "command"),
+    ({"transport": "stdio", "command": "mcp-server-time"}, "url"),
+    ({**STDIO, "args": ["--eval=x"]}, "args"),
+    ({**STDIO, "args": ["-v", "--zone=UTC;id"]}, "args"),
+    ({**STDIO, "env": {"NODE_OPTIONS": "x"}}, "env.NODE_OPTIONS"),
+    ({**STDIO, "env": {"HOME": "/"}}, "env.HOME"),
+    ({**STDIO, "headers": {"X-Key": "x"}}, "headers"),
+    ({"headers": {"Host": "x"}}, "headers.Host"),
+    ({"headers": {"X-Key": "a\r\nX-B: c"}}, "headers.X-Key"),
+    ({"headers": ["x"]}, "headers"),
+    ({"env": {"LD_PRELOAD": "x"}}, "env.LD_PRELOAD"),
+    ({"check_every_s": -1}, "check_every_s"),
+    ({"check_every_s": True}, "check_every_s"),
+    ({"args": "x"}, "args"),
+    ({"surprise": 1}, "surprise"),
+]
+AUTHORIZATIONS = "/mcp-servers/far/authorizations"
+NO_CLIENTS = [
+    {}, {"client_id": 7}, {"client_id": "me", "grant": "password"}, {"client_id": "me", "x": 1},
+    {"client_id": "me", "client_secret": "a\nb"}, {"client_id": "me", "client_secret": 7}, [],
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -87,30 +116,6 @@ def test_a_value_may_refer_to_what_the_operator_allows_alone(admin_api):
     for reference in ({"env": "SECRET_KEY"}, {"file": "/etc/passwd"}, {"env": ["x"]}, {}):
         bad = admin_api.post(PLACE, base | {"name": "b", "headers": {"X-Key": reference}})
         assert wrong(bad) == {"headers.X-Key"}
-
-
-WRONG = [
-    ({"url": "ftp://x/"}, "url"),
-    ({"url": "http://user@host/"}, "url"),
-    ({"url": ""}, "url"),
-    ({"transport": "carrier-pigeon"}, "transport"),
-    ({"transport": "stdio", "url": "", "command": "/bin/sh"}, "command"),
-    ({"transport": "stdio", "url": "", "command": "/usr/bin/mcp-server-time"}, "command"),
-    ({"transport": "stdio", "command": "mcp-server-time"}, "url"),
-    ({**STDIO, "args": ["--eval=x"]}, "args"),
-    ({**STDIO, "args": ["-v", "--zone=UTC;id"]}, "args"),
-    ({**STDIO, "env": {"NODE_OPTIONS": "x"}}, "env.NODE_OPTIONS"),
-    ({**STDIO, "env": {"HOME": "/"}}, "env.HOME"),
-    ({**STDIO, "headers": {"X-Key": "x"}}, "headers"),
-    ({"headers": {"Host": "x"}}, "headers.Host"),
-    ({"headers": {"X-Key": "a\r\nX-B: c"}}, "headers.X-Key"),
-    ({"headers": ["x"]}, "headers"),
-    ({"env": {"LD_PRELOAD": "x"}}, "env.LD_PRELOAD"),
-    ({"check_every_s": -1}, "check_every_s"),
-    ({"check_every_s": True}, "check_every_s"),
-    ({"args": "x"}, "args"),
-    ({"surprise": 1}, "surprise"),
-]
 
 
 def test_what_is_wrong_is_named(admin_api, subtests):
@@ -367,3 +372,96 @@ def test_a_tool_that_comes_while_an_import_waits_is_not_changed(
     assert lacks_change(answers[0])
     assert admin_api.get("/tools/echo").json()["description"] == "Ours."
     assert admin_api.get("/tools/more").status_code == 404
+
+
+@pytest.fixture
+def guarded_stub(loopback_is_open):
+    with guarded_serving() as made:
+        yield made
+
+
+@pytest.fixture
+def guarded_server(admin_api, guarded_stub):
+    admin_api.post("/mcp-servers", {"name": "far", "url": guarded_stub.mcp.url})
+
+
+def test_a_client_is_entered_and_its_secret_never_shown(organization, admin_api, guarded_server):
+    entered = {"client_id": "me", "client_secret": "s3cret-canary", "grant": "client_credentials"}
+    answers = [admin_api.put("/mcp-servers/far/oauth-client", entered)]
+    answers += [admin_api.put("/mcp-servers/far/oauth-client", {"client_secret": "•••"})]
+    answers += [admin_api.get(AUTHORIZATIONS)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert answers[-1].json()["client"] == {
+        "client_id": "me", "client_secret": "•••", "grant": "client_credentials",
+    }  # fmt: skip
+    assert "canary" not in "".join(answer.content.decode() for answer in answers)
+    kept = McpOAuthClient.objects.get(server__organization=organization)
+    assert b"canary" not in bytes(kept.sealed or b"")
+    cleared = admin_api.put("/mcp-servers/far/oauth-client", {"client_secret": ""})
+    assert cleared.json()["client_secret"] is None
+    assert admin_api.delete("/mcp-servers/far/oauth-client").status_code == 204
+    gone = admin_api.delete("/mcp-servers/far/oauth-client")
+    check_error(gone, 404, "oauth_client_not_found")
+
+
+def test_a_client_that_is_none_is_refused(admin_api, guarded_server, subtests):
+    for wrong in NO_CLIENTS:
+        with subtests.test(wrong=wrong):
+            check_error(admin_api.put("/mcp-servers/far/oauth-client", wrong), 400)
+
+
+def test_a_client_that_acts_for_itself_is_connected_listed_and_disconnected(
+    admin_api, guarded_server, guarded_stub
+):
+    admin_api.put(
+        "/mcp-servers/far/oauth-client",
+        {"client_id": "me", "client_secret": "s", "grant": "client_credentials"},
+    )
+    assert admin_api.post(AUTHORIZATIONS, {}).json() == {
+        "authorization_url": None,
+        "expires_at": None,
+    }
+    (listed,) = admin_api.get(AUTHORIZATIONS).json()["results"]
+    assert (listed["owner"], listed["issuer"], listed["good"]) == (
+        "",
+        guarded_stub.oauth.issuer,
+        True,
+    )
+    assert "access-" not in str(listed)
+    assert admin_api.delete(f"{AUTHORIZATIONS}/organization").status_code == 204
+    check_error(admin_api.delete(f"{AUTHORIZATIONS}/organization"), 404, "authorization_not_found")
+
+
+@pytest.mark.parametrize("body", [{"owner": "agent:x"}, {"owner": 7}, {"color": "red"}])
+def test_an_owner_the_server_does_not_know_is_refused(admin_api, guarded_server, body):
+    check_error(admin_api.post(AUTHORIZATIONS, body), 400)
+
+
+def test_an_authorization_server_that_is_not_there_is_said(
+    organization, admin_api, guarded_server, guarded_stub
+):
+    guarded_stub.oauth.web.replies.clear()
+    answer = admin_api.post(AUTHORIZATIONS, {})
+    check_error(answer, 409, "authorization_failed")
+    assert not McpAuthorization.objects.filter(server__organization=organization).exists()
+
+
+def test_a_person_may_connect_for_himself_and_for_nobody_else(
+    organization, admin_api, guarded_server
+):
+    admin_api.patch("/mcp-servers/far", {"credential_scope": "user"})
+    ada = factories.person(organization)
+    factories.permit(ada, "view_mcpserver")
+    own = Api(factories.token(ada, scopes=["read", "manage"]))
+    begun = own.post(AUTHORIZATIONS, {"owner": f"user:{ada.username}"}, Host="localhost")
+    assert begun.status_code == 200 and "state=" in begun.json()["authorization_url"]
+    check_error(own.post(AUTHORIZATIONS, {"owner": "user:somebody"}), 403)
+    check_error(own.delete(f"{AUTHORIZATIONS}/user:somebody"), 403)
+    check_error(own.put("/mcp-servers/far/oauth-client", {"client_id": "x"}), 403)
+
+
+def test_nobody_sees_another_organizations_authorizations(organization, guarded_server):
+    elsewhere = factories.organization("authorizations-elsewhere")
+    token = factories.token(factories.superuser(elsewhere), scopes=["read", "manage"])
+    check_error(Api(token).get(AUTHORIZATIONS), 404, "mcp_server_not_found")
+    assert McpServer.objects.filter(organization=organization, name="far").exists()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.egress.rules.policy import HostRule
+from sandbox.egress.rules.egress_policy import HostRule
 from tests.sandbox.egress.conftest import NAME, Place, placed
 from tests.stubs.web import Web, serving
 from tests.tools.builtin.conftest import loaded

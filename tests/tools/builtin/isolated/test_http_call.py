@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sandbox.egress.rules.policy import HostRule
+from sandbox.egress.rules.egress_policy import HostRule
 from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Reply
 from tests.tools.builtin.conftest import loaded

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from audit.alerts.senders import NotTold
+from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.rules.grammar import Url
 from tests.conditions import until
 from tools.catalog.mcp import mcp_transports
@@ -78,7 +78,7 @@ def test_lookups_of_dead_names_leave_places_for_another_organization(
     names: Names, reach: Callable[[str, str], None]
 ) -> None:
     def quietly(name: str, organization: str) -> None:
-        with suppress(NotTold, UpstreamFailure, TimeoutError):
+        with suppress(DeliveryFailed, UpstreamFailure, TimeoutError):
             reach(name, organization)
 
     with ThreadPoolExecutor(30) as clients:

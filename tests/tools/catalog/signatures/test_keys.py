@@ -241,7 +241,7 @@ def test_what_was_rolled_back_is_not_handed_on(organization):
     assert exported(organization).left_out == ["echo"]
     tool = catalog.find_tool(organization, "echo")
     with pytest.raises(Conflict):
-        config_items.value_of(tool)
+        config_items.item_value(tool)
 
 
 @pytest.mark.parametrize("definition", ["[]", "null", '{"name": "echo"}'])

@@ -1,0 +1,53 @@
+"""Insert rows without building model objects, for the rows that every call writes.
+
+The object-relational mapper spends three times as long on an insert as the database does, and a
+call makes five of them.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, cast
+
+from django.db import connection, models
+from psycopg.types.json import Json, Jsonb
+
+InsertRow = tuple[type[models.Model], Mapping[str, Any]]
+
+
+def insert_row(model: type[models.Model], values: Mapping[str, Any]) -> None:
+    """Insert one row. Keys are columns; a dict or a JSON list is given as `Jsonb`."""
+    insert_rows((model, values))
+
+
+def insert_rows(*rows: InsertRow) -> None:
+    """Insert a row into each of several tables by one statement: each costs a round trip to the
+    server."""
+    shapes = tuple((model, tuple(values)) for model, values in rows)
+    with connection.cursor() as cursor:
+        cursor.execute(_statements(shapes), [item for _, row in rows for item in row.values()])
+
+
+def json_value(value: Any) -> Jsonb:
+    """As Django's own fields are written."""
+    return cast(Jsonb, connection.ops.adapt_json_value(value, None))
+
+
+def json_text(text: bytes) -> Json:
+    """For a column of the type `json`, which keeps the exact text."""
+    return Json(text, dumps=bytes.decode)
+
+
+@lru_cache(maxsize=64)
+def _statements(shapes: tuple[tuple[type[models.Model], tuple[str, ...]], ...]) -> str:
+    *before, last = (_statement(*shape) for shape in shapes)
+    first = ", ".join(f"row{place} AS ({each})" for place, each in enumerate(before))
+    return f"WITH {first} {last}" if first else last
+
+
+def _statement(model: type[models.Model], columns: tuple[str, ...]) -> str:
+    known = {field.column for field in model._meta.local_concrete_fields}
+    if not known.issuperset(columns):
+        raise LookupError(f"{model.__name__} has no column {set(columns) - known}")
+    names = ", ".join(f'"{column}"' for column in columns)
+    marks = ", ".join(["%s"] * len(columns))
+    return f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES ({marks})'  # noqa: S608

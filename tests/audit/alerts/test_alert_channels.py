@@ -1,0 +1,92 @@
+"""Where alerts are told: made by a person, kept without their secrets in the clear."""
+
+from uuid import uuid4
+
+import pytest
+
+from audit.alerts import alert_channels
+from audit.errors import AuditFlaw
+from audit.models import AlertChannel, AuditRecord
+
+pytestmark = pytest.mark.django_db
+HOOK = "https://hooks.example/T0KEN?key=s3cret"
+
+
+@pytest.fixture
+def hook(place, by):
+    return alert_channels.create_channel(
+        organization=place, name="ops", kind="webhook", target=HOOK, by=by
+    )
+
+
+def test_a_webhooks_secret_is_known_once_and_kept_sealed(hook):
+    channel, secret = hook
+    kept = AlertChannel.objects.get(pk=channel.pk)
+    assert secret.encode() not in bytes(kept.secret)
+    assert alert_channels.signing_key(kept).decode() == secret
+
+
+def test_a_secret_opens_in_its_own_row_alone(hook, place, by):
+    other, _ = alert_channels.create_channel(
+        organization=place, name="copy", kind="webhook", target=HOOK, by=by
+    )
+    other.secret = hook[0].secret
+    with pytest.raises(LookupError):
+        alert_channels.signing_key(other)
+
+
+def test_a_replaced_secret_is_another_one(hook, by):
+    channel, secret = hook
+    assert alert_channels.replace_secret(channel=channel, by=by) != secret
+
+
+def test_evidence_names_the_host_and_no_secret(hook, place, by):
+    channel, secret = hook
+    alert_channels.change_channel(channel=channel, by=by, target=f"{HOOK}&more=1", least="critical")
+    alert_channels.replace_secret(channel=channel, by=by)
+    alert_channels.remove_channel(channel=channel, by=by)
+    said = str(list(AuditRecord.objects.filter(organization=place).values_list("details")))
+    assert "hooks.example" in said and "critical" in said
+    assert "s3cret" not in said and "T0KEN" not in said and secret not in said
+
+
+NO_ADDRESSES = {
+    "webhook": (
+        "http//x", "ftp://x.example/", "https://", "https://eve:pw@x.example/", "javascript:1",
+        "https://x.example/ y", "https://x.example:99999/", "https://é.example/", "", "https://[::1",
+        "https://x.example/\r\nHost: y", "https://x.example/#part",
+    ),
+    "email": (
+        "eve", "eve@x.example, bob@x.example", "e\n@x.example", "",
+        "eve\u017f@x.example", "eve@xn--\u00e4.com", f"e@{'\u00e4' * 62}.com",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"), [(kind, one) for kind, targets in NO_ADDRESSES.items() for one in targets]
+)
+def test_what_is_no_address_of_its_kind_is_refused(place, by, kind, target):
+    with pytest.raises(AuditFlaw):
+        alert_channels.create_channel(
+            organization=place, name="bad", kind=kind, target=target, by=by
+        )
+
+
+def test_names_are_taken_once(hook, place, by):
+    with pytest.raises(AuditFlaw):
+        alert_channels.create_channel(
+            organization=place, name="ops", kind="webhook", target=HOOK, by=by
+        )
+
+
+def test_there_are_not_more_channels_than_somebody_reads(place, by):
+    def another():
+        return alert_channels.create_channel(
+            organization=place, name=uuid4().hex, kind="webhook", target=HOOK, by=by
+        )
+
+    for _ in range(alert_channels.MOST_CHANNELS):
+        another()
+    with pytest.raises(AuditFlaw):
+        another()

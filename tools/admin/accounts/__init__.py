@@ -1,1 +1,0 @@
-"""Organizations, people, agents and their logins in Django's administration."""
