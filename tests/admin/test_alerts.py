@@ -43,7 +43,7 @@ def test_a_rule_of_ones_own_is_written(admin_client: Client) -> None:
 @pytest.mark.parametrize(
     "values", ['{"sql": "1"}', "{}", "[]", "nonsense", '{"codes": ["\\u0000"]}']
 )
-def test_what_cannot_be_meant_is_told_at_the_form(admin_client: Client, values: str) -> None:
+def test_what_cannot_be_meant_is_reported_at_the_form(admin_client: Client, values: str) -> None:
     wanted = {"name": "r", "kind": "by_actor", "description": "d", "severity": "info",
               "window_s": 60, "least": 2, "values": values}  # fmt: skip
     page = admin_client.post(f"{RULES}add/", wanted)
@@ -74,7 +74,7 @@ def test_a_new_secret_replaces_it_on_record(admin_client: Client, organization) 
     assert "whsec_" not in str(list(records.values_list("details")))
 
 
-def test_a_test_says_why_nobody_was_told(admin_client: Client, organization) -> None:
+def test_a_test_says_why_no_channel_was_notified(admin_client: Client, organization) -> None:
     _, channel = made(admin_client, organization, target="https://127.0.0.1/")
     page = admin_client.post(f"{CHANNELS}{channel.pk}/test/", follow=True)
     assert [m.message.partition(".")[0] for m in page.context["messages"]] == ["ops was not told"]
@@ -90,7 +90,7 @@ def test_a_channel_is_removed_on_record(admin_client: Client, organization) -> N
     assert found.details["before"]["name"] == "ops" and found.details["after"] == {}
 
 
-def test_a_wrong_address_is_told_at_the_form(admin_client: Client, organization) -> None:
+def test_a_wrong_address_is_reported_at_the_form(admin_client: Client, organization) -> None:
     page, channel = made(admin_client, organization, target="ftp://x")
     assert page.context["adminform"].form.non_field_errors() and channel is None
 

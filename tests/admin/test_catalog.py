@@ -74,7 +74,7 @@ def test_saving_what_is_shown_of_a_group_changes_nothing(
         ({"max_queue_age_s": "nan"}, "max_queue_age_s"),
     ],
 )
-def test_what_a_group_cannot_say_is_told(
+def test_what_a_group_cannot_say_is_reported(
     admin_client: Client, organization: Organization, change: dict[str, str], field: str
 ) -> None:
     page = admin_client.post(place(ToolGroup, "add"), GROUP_FIELDS | change)
@@ -82,7 +82,7 @@ def test_what_a_group_cannot_say_is_told(
     assert not ToolGroup.objects.filter(organization=organization, name="night").exists()
 
 
-def test_a_ring_of_groups_is_told(admin_client: Client, organization: Organization) -> None:
+def test_a_ring_of_groups_is_reported(admin_client: Client, organization: Organization) -> None:
     by = factories.by(organization)
     above = save_group(organization=organization, name="above", by=by)
     below = save_group(organization=organization, name="below", by=by, parent="above")
@@ -126,7 +126,7 @@ def test_a_source_is_written_and_changed(
 
 
 @pytest.mark.parametrize("kind", [ToolService, McpServer])
-def test_a_source_that_cannot_be_is_told(
+def test_a_source_that_cannot_be_is_reported(
     admin_client: Client, organization: Organization, kind: Any
 ) -> None:
     page = admin_client.post(place(kind, "add"), {"name": "a b", "default_groups": "a"})
@@ -213,7 +213,7 @@ def test_saving_what_is_shown_of_a_profile_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"allowed_hosts": "a b"}, "allowed_hosts[0].host"),
         ({"allowed_hosts": "{"}, "is not JSON"),
@@ -222,10 +222,12 @@ def test_saving_what_is_shown_of_a_profile_changes_nothing(
         ({"backend": "degraded"}, "the backend degraded has no network"),
     ],
 )
-def test_what_a_profile_cannot_say_is_told(
-    admin_client: Client, organization: Organization, change: dict[str, str], told: str
+def test_what_a_profile_cannot_say_is_reported(
+    admin_client: Client, organization: Organization, change: dict[str, str], reported: str
 ) -> None:
-    assert told in text(admin_client.post(place(SandboxProfile, "add"), PROFILE_FIELDS | change))
+    assert reported in text(
+        admin_client.post(place(SandboxProfile, "add"), PROFILE_FIELDS | change)
+    )
     assert not SandboxProfile.objects.filter(organization=organization).exists()
 
 

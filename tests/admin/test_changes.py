@@ -41,7 +41,7 @@ def test_a_tool_is_registered(
     assert recorded(organization, "REG.TOOL_CREATE").actor == admin_user.username
 
 
-def test_each_wrong_field_of_a_definition_is_told(
+def test_each_wrong_field_of_a_definition_is_reported(
     admin_client: Client, organization: Organization
 ) -> None:
     wrong = json.dumps(factories.definition("no such name", category="Nowhere", nonsense=1))
@@ -52,7 +52,7 @@ def test_each_wrong_field_of_a_definition_is_told(
 
 
 @pytest.mark.parametrize("typed", ["{", '{"a": 1, "a": 2}', "[]", "7"])
-def test_what_is_no_definition_is_told(admin_client: Client, typed: str) -> None:
+def test_what_is_no_definition_is_reported(admin_client: Client, typed: str) -> None:
     page = admin_client.post(place(Tool, "add"), {"definition": typed})
     assert page.status_code == 200
     assert "errorlist" in text(page)
@@ -154,15 +154,15 @@ def test_an_agent_is_made_with_its_grants(admin_client: Client, organization: Or
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [({"slug": "Not A Slug"}, "slug"), ({"tools": "nothing"}, "There is no tool nothing")],
 )
-def test_an_agent_that_cannot_be_is_told(
-    admin_client: Client, organization: Organization, change: dict[str, str], told: str
+def test_an_agent_that_cannot_be_is_reported(
+    admin_client: Client, organization: Organization, change: dict[str, str], reported: str
 ) -> None:
     data = {"slug": "magpie", "groups": "default", "tools": "*", **change}
     page = text(admin_client.post(place(Agent, "add"), data))
-    assert told in page
+    assert reported in page
     assert not Agent.objects.filter(organization=organization).exists()
 
 
@@ -266,7 +266,7 @@ def test_a_person_is_made_and_changed(
     assert "a good long one" not in json.dumps(record.details)
 
 
-def test_what_a_person_was_granted_is_told_by_what_was_added_and_removed(
+def test_what_a_person_was_granted_is_reported_by_what_was_added_and_removed(
     admin_client: Client, organization: Organization
 ) -> None:
     many = [f"group{n:03}" for n in range(300)]
@@ -277,12 +277,12 @@ def test_what_a_person_was_granted_is_told_by_what_was_added_and_removed(
         "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00",
     }  # fmt: skip
     admin_client.post(place(User, "change", person.pk), data)
-    told = recorded(organization, "ADMIN.GRANT_CHANGE").details
-    assert (told["added"], told["removed"]) == (
+    reported = recorded(organization, "ADMIN.GRANT_CHANGE").details
+    assert (reported["added"], reported["removed"]) == (
         {"granted_groups": ["z"]},
         {"granted_groups": ["group000"]},
     )
-    assert told["before"] != told["after"]
+    assert reported["before"] != reported["after"]
 
 
 def test_staff_hand_out_no_power(staff_client, staff: User, organization: Organization) -> None:
@@ -317,7 +317,7 @@ def test_a_group_of_people_tells_its_members_organizations(
     assert recorded(organization, "ADMIN.ROW_CHANGE").subject == "group:Keepers of tools"
 
 
-def test_a_group_of_people_that_is_deleted_is_told_with_all_that_goes_with_it(
+def test_a_group_of_people_that_is_deleted_is_reported_with_all_that_goes_with_it(
     admin_client: Client, organization: Organization
 ) -> None:
     other, group = factories.organization(f"org-{uuid4().hex[:12]}"), Group.objects.create(name="K")

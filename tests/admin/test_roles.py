@@ -223,7 +223,7 @@ def all_power(person: User, organization: Organization) -> None:
         all_power,
     ],
 )
-def test_nobody_sets_the_password_of_who_holds_more(
+def test_no_user_sets_the_password_of_who_holds_more(
     administrator: User, organization: Organization, more: Callable[[User, Organization], None]
 ) -> None:
     person = factories.person(organization, password="correct horse")
@@ -244,7 +244,7 @@ def test_who_holds_a_tool_that_another_does_not_keeps_their_password(
     assert staff_client("view_user", "change_user").post(address, PASSWORD).status_code == 403
 
 
-def test_an_administrator_sees_nobody_of_another_organization(administrator: User) -> None:
+def test_an_administrator_sees_no_user_of_another_organization(administrator: User) -> None:
     stranger = factories.person(factories.organization("strangers"))
     client = enter(administrator)
     assert client.get(place(User, "change", stranger.pk)).status_code == 302
@@ -263,7 +263,7 @@ def test_an_administrator_changes_no_tier_organization_rule_or_group(
         assert client.post(address, {"name": "mine"}).status_code == 403, row
 
 
-def test_a_role_is_shown_to_a_superuser_and_changed_by_nobody(admin_client: Client) -> None:
+def test_a_role_is_shown_to_a_superuser_and_changed_by_no_user(admin_client: Client) -> None:
     viewer = group("viewer")
     address = place(Group, "change", viewer.pk)
     assert admin_client.get(address).status_code == 200
@@ -337,7 +337,7 @@ def test_an_administrator_takes_the_second_factor_of_who_lost_theirs(
     assert found.actor == administrator.username
 
 
-def test_nobody_takes_the_second_factor_of_who_holds_more(
+def test_no_user_takes_the_second_factor_of_who_holds_more(
     administrator: User, organization: Organization
 ) -> None:
     chief = factories.superuser(organization)
@@ -347,14 +347,14 @@ def test_nobody_takes_the_second_factor_of_who_holds_more(
     assert AuthenticatorApp.objects.filter(user=chief).exists()
 
 
-def test_nobody_takes_the_second_factor_of_another_organization(administrator: User) -> None:
+def test_no_user_takes_the_second_factor_of_another_organization(administrator: User) -> None:
     foreign = factories.person(factories.organization(f"org-{uuid4().hex[:12]}"))
     with_app(foreign)
     reset(enter(administrator), foreign)
     assert AuthenticatorApp.objects.filter(user=foreign).exists()
 
 
-def test_an_auditor_takes_nobodys_second_factor(person_with: With) -> None:
+def test_an_auditor_takes_no_users_second_factor(person_with: With) -> None:
     person = person_with("viewer")
     with_app(person)
     reset(enter(person_with("auditor")), person)

@@ -118,7 +118,7 @@ def test_a_visitor_is_led_to_our_login(client: Client, db: None) -> None:
     assert response.redirect_chain[-1][0] == "/login/?next=/admin/"
 
 
-def test_a_person_who_is_no_administrator_is_told_so(organization: Organization) -> None:
+def test_a_person_who_is_no_administrator_is_refused(organization: Organization) -> None:
     client = Client()
     person = factories.person(organization)
     client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
@@ -354,7 +354,7 @@ def test_rows_of_others_are_not_there_for_staff(staff_client: Any) -> None:
             assert not any(home_of(row) == other for row in found), model
 
 
-def test_what_is_read_only_is_added_changed_and_deleted_by_nobody(admin_client: Client) -> None:
+def test_what_is_read_only_is_added_changed_and_deleted_by_no_user(admin_client: Client) -> None:
     evidence = [one for one in LISTED if isinstance(admin.site._registry[one], ReadOnly)]
     added = {one: admin_client.post(place(one, "add"), {}).status_code for one in evidence}
     assert added == dict.fromkeys(evidence, 403)
@@ -414,7 +414,7 @@ def test_a_rule_of_confirmations_is_written_changed_and_removed_on_record(
     assert "errornote" in refused
 
 
-def test_nobody_decides_a_confirmation_in_the_administration(
+def test_no_user_decides_a_confirmation_in_the_administration(
     admin_client: Client, organization: Organization
 ) -> None:
     factories.tool(organization, "held", requires_confirmation=True)

@@ -55,7 +55,7 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
 _REFUSING: dict[str, tuple[str, ...]] = {
     "ACCOUNTABLE": ("tools/authorization/facts.py:_audit_halted",),
     "LOAD": ("tools/limits/load_shedder.py:enter",),
-    "FAN_OUT": ("tools/limits/answers.py:check",),
+    "FAN_OUT": ("tools/limits/answers.py:check_fan_out",),
     "LICENSE": (f"{_LICENSE}:_seated",),
     "RATE": ("tools/limits/rate_limits.py:count",),
     "BUDGET": ("tools/limits/budgets.py:reserve",),

@@ -55,17 +55,21 @@ def said(confirmation, **more):
     return {"bound_hash": confirmation.bound_hash, **more}
 
 
-def test_an_agent_is_answered_at_once_and_told_what_it_waits_for(api, asks):
+def test_an_agent_is_answered_at_once_and_learns_what_it_waits_for(api, asks):
     answer = api.execute("echo", {"text": "x"}, options={"wait_s": 60})
     body = answer.json()
     assert (answer.status_code, body["status"]) == (202, "RequiresConfirmation")
     assert answer["Location"] == f"/api/v1/executions/{body['execution_id']}"
-    told = body["confirmation"]
-    assert set(told) == {
+    reported = body["confirmation"]
+    assert set(reported) == {
         "id", "status", "reasons", "expires_at", "approvals_needed", "approvals",
     }  # fmt: skip
-    assert (told["status"], told["approvals_needed"], told["approvals"]) == ("pending", 1, 0)
-    assert told["expires_at"].endswith("Z") and told["reasons"]
+    assert (reported["status"], reported["approvals_needed"], reported["approvals"]) == (
+        "pending",
+        1,
+        0,
+    )
+    assert reported["expires_at"].endswith("Z") and reported["reasons"]
 
 
 def test_an_agent_reads_what_became_of_it(api, agent, asks, person):
@@ -79,7 +83,7 @@ def test_an_agent_reads_what_became_of_it(api, agent, asks, person):
     assert person.username not in str(body)
 
 
-def test_an_execution_that_needed_nobody_says_so(api, agent, organization):
+def test_an_execution_that_needed_no_approval_says_so(api, agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
     assert api.get(f"/executions/{execution.pk}").json()["confirmation"] is None

@@ -1015,7 +1015,7 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
 
 
 @pytest.fixture(autouse=True)
-def _logged_in_lately(settings: Any) -> None:
+def _logged_in_recently(settings: Any) -> None:
     """The browsers log in once for all tests of this module, however slow the machine is."""
     settings.FRESH_SECONDS = 86_400
 
@@ -1404,15 +1404,15 @@ class Offers(HTMLParser):
         self._method = "get"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
+        reported = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self._method = told.get("method", "get").lower()
+            self._method = reported.get("method", "get").lower()
         leads = {"href": "get", "hx-get": "get", "hx-post": "post", "action": self._method,
                  "formaction": self._method}  # fmt: skip
         self.found |= {
-            (method, told[name].partition("?")[0].partition("#")[0])
+            (method, reported[name].partition("?")[0].partition("#")[0])
             for name, method in leads.items()
-            if told.get(name, "").startswith("/")
+            if reported.get(name, "").startswith("/")
         }
 
 

@@ -130,7 +130,7 @@ def test_anybody_is_served_the_generated_document_as_json_or_yaml(db, document):
         assert Client().get(**how).content.startswith(b"openapi: 3.")
 
 
-def test_the_document_is_computed_for_nobody(db, monkeypatch):
+def test_the_document_is_computed_for_no_user(db, monkeypatch):
     first = Client().get("/api/schema/")
     monkeypatch.setattr(documentation, "SchemaGenerator", None)
     again = Client().get("/api/schema/", headers={"If-None-Match": first["ETag"]})

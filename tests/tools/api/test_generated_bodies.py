@@ -133,7 +133,7 @@ def test_the_matrix_knows_every_address():
 
 @pytest.mark.usefixtures("db", "document_made_once")
 @pytest.mark.parametrize("method", METHODS)
-def test_whoever_is_unknown_gets_in_nowhere(method):
+def test_a_caller_who_is_unknown_gets_in_nowhere(method):
     client, wrong = Client(), []
     for pattern in addresses():
         path = filled(pattern, lambda: "echo", {})

@@ -50,7 +50,7 @@ def reported(client, message, key, *, at=None, **body):
     )
 
 
-def test_a_channels_secrets_come_back_to_nobody_but_its_key_once(api):
+def test_a_channels_secrets_come_back_to_no_user_but_its_key_once(api):
     made = api.post("/channels", HOOK)
     assert made.status_code == 201 and made.json()["signing_key"].startswith("whsec_")
     told = api.get("/channels/hook")
@@ -105,7 +105,7 @@ def test_a_test_to_whom_the_channel_does_not_allow_is_refused(api):
     assert (refused.status_code, refused.json()["code"]) == (409, "recipient_not_allowed")
 
 
-def test_nobody_reads_anothers_inbox(api, organization, sent):
+def test_no_user_reads_anothers_inbox(api, organization, sent):
     eve = factories.person(organization)
     item = InboxItem.objects.create(message=sent[0], user=eve)
     assert api.get("/inbox").json()["results"] == []
@@ -130,10 +130,10 @@ def test_a_report_that_is_not_signed_now_with_the_key_changes_nothing(client, se
     assert message.state == "sent"
 
 
-def test_a_report_about_somebody_else_is_not_found(client, sent):
+def test_a_report_about_another_user_is_not_found(client, sent):
     message, key = sent
     assert reported(client, message, key, recipient="eve@example.com").status_code == 404
 
 
-def test_a_state_nobody_knows_is_refused(api):
+def test_a_state_no_user_knows_is_refused(api):
     assert api.get("/messages?state=lost").status_code == 400

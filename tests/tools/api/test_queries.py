@@ -60,7 +60,7 @@ def test_pages_ignore_what_they_do_not_know(admin_client):
     assert admin_client.get(f"/executions/?{NONSENSE}=1").status_code == 200
 
 
-def test_who_may_not_call_is_told_that_first(db):
+def test_who_may_not_call_is_refused_first(db):
     check_error(Client().get(f"/api/v1/executions?{NONSENSE}=1"), 401)
 
 
@@ -150,7 +150,7 @@ def test_a_cursor_of_one_order_is_refused_in_another(admin_api, organization):
     check_query(admin_api.get(f"/agents?cursor={cursor}"), "cursor")
 
 
-def test_an_agent_is_told_the_same(api: Api):
+def test_an_agent_gets_the_same_answer(api: Api):
     check_query(api.get("/executions?statsu=Failed"), "statsu")
 
 

@@ -219,7 +219,7 @@ def test_their_names_in_a_filter_find_nothing(mine, theirs, api):
         assert api.get(path).json()["results"] == [], path
 
 
-def test_a_session_of_theirs_is_entered_by_nobody_of_mine(mine, theirs):
+def test_a_session_of_theirs_is_entered_by_no_user_of_mine(mine, theirs):
     answer = factories.api(mine.agent).execute(
         "twin", {"text": "x"}, group=["desk"], session=str(theirs.session.pk)
     )
@@ -286,7 +286,7 @@ def test_a_token_for_their_tool_is_not_made_here(mine, theirs, api):
     check_error(answer, 400, "token_beyond_holder")
 
 
-def test_a_profile_or_credential_of_theirs_is_named_by_nobody_here(mine, theirs, api):
+def test_a_profile_or_credential_of_theirs_is_named_by_no_user_here(mine, theirs, api):
     boss = Api(factories.token(factories.superuser(theirs.organization), scopes=SCOPES))
     wall = {"name": "their-wall"}
     key = {"name": "their-key", "header": "X-Key", "value": "v"}
@@ -364,7 +364,7 @@ def test_the_administration_shows_staff_nothing_of_theirs(mine, theirs, browser,
 
 
 @pytest.mark.part("matrices")
-def test_nobody_hands_out_permissions_on_their_rows(mine, theirs, attacker, browser, subtests):
+def test_no_user_hands_out_permissions_on_their_rows(mine, theirs, attacker, browser, subtests):
     for model in ("tool", "agent", "toolgroup", "organization"):
         base = f"/admin/tools/{model}/{dict(ROWS)[model](theirs).pk}/permissions/"
         for address in (base, f"{base}user-manage/{attacker.pk}/", f"{base}group-manage/1/"):
@@ -373,7 +373,7 @@ def test_nobody_hands_out_permissions_on_their_rows(mine, theirs, attacker, brow
                     assert answer.status_code in (403, 404)
 
 
-def test_nobody_hands_out_permissions_to_their_people(mine, theirs, browser):
+def test_no_user_hands_out_permissions_to_their_people(mine, theirs, browser):
     person = factories.person(theirs.organization)
     address = f"/admin/tools/tool/{mine.tool.pk}/permissions/user-manage/{person.pk}/"
     answer = browser.post(address, {"permissions": ["execute_tool"]})

@@ -34,12 +34,15 @@ def test_djangos_own_commands_are_ours():
 def test_a_password_that_is_set_on_the_command_line_is_on_record(typing, admin_user, organization):
     call_command("changepassword", admin_user.username)
     admin_user.refresh_from_db()
-    told = latest(organization)
+    reported = latest(organization)
     assert admin_user.check_password(NEW)
-    assert (told.subject, told.details["change"]) == (f"user:{admin_user.username}", "password")
-    assert told.actor.startswith("command:")
-    assert told.details["source"] == {"transport": "command"}
-    assert NEW not in str(told.details)
+    assert (reported.subject, reported.details["change"]) == (
+        f"user:{admin_user.username}",
+        "password",
+    )
+    assert reported.actor.startswith("command:")
+    assert reported.details["source"] == {"transport": "command"}
+    assert NEW not in str(reported.details)
 
 
 @pytest.mark.part("faults")
@@ -56,8 +59,11 @@ def test_without_evidence_no_password_is_set(committed, typing, admin_user, orga
 def test_a_superuser_who_is_made_on_the_command_line_is_on_record(db):
     call_command("createsuperuser", username="chief-9137", email="c@x.example", interactive=False)
     made = User.objects.get(username="chief-9137")
-    told = latest(made.organization)
-    assert (told.subject, told.details["after"]["is_superuser"]) == ("user:chief-9137", True)
+    reported = latest(made.organization)
+    assert (reported.subject, reported.details["after"]["is_superuser"]) == (
+        "user:chief-9137",
+        True,
+    )
 
 
 @pytest.mark.part("matrices")  # it updates the built-in tools of all organizations
@@ -91,9 +97,9 @@ def assert_first_administrator_on_record():
     UsedName.objects.filter(name="admin").delete()  # the name was never used
     password = bootstrap.first_administrator()
     first = Organization.objects.earliest("created_at")  # lint: the product puts them there
-    told = latest(first)
-    assert (told.subject, told.actor) == ("user:admin", "bootstrap")
-    assert password and password not in str(told.details)
+    reported = latest(first)
+    assert (reported.subject, reported.actor) == ("user:admin", "bootstrap")
+    assert password and password not in str(reported.details)
 
 
 def test_a_second_factor_is_taken_away_on_the_command_line(admin_user, capsys):
@@ -108,7 +114,7 @@ def test_a_second_factor_is_taken_away_on_the_command_line(admin_user, capsys):
     assert "had none" in capsys.readouterr().out
 
 
-def test_nobodys_second_factor_is_not_taken(db, capsys):
+def test_no_users_second_factor_is_not_taken(db, capsys):
     with pytest.raises(SystemExit):
         call_command("reset_second_factor", "nobody-7391")
     assert "There is no person" in capsys.readouterr().err

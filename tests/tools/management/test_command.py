@@ -73,8 +73,8 @@ def test_without_a_database_every_command_says_so_in_one_line(tmp_path):
     said = "The database does not answer. Start Toolcrib with `make run`"
     wrong = []
     for ran in typed(*COMMANDS, TOOLCRIB_DATA=str(tmp_path)):
-        told = ran.err.startswith(said) and ran.err.count("\n") == 1
-        if not told or (ran.code, ran.out) != (1, ""):
+        reported = ran.err.startswith(said) and ran.err.count("\n") == 1
+        if not reported or (ran.code, ran.out) != (1, ""):
             wrong.append(ran)
     assert wrong == []
 

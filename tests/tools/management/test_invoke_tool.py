@@ -21,7 +21,7 @@ def invoked(typed, organization, agent):
     return run
 
 
-def test_a_call_goes_down_the_whole_road(invoked, organization):
+def test_a_call_goes_down_the_whole_pipeline(invoked, organization):
     factories.tool(organization)
     ran = invoked("echo", "--parameters", '{"text": "hi"}', "--json")
     assert (ran.code, ran.err) == (0, "")

@@ -31,7 +31,7 @@ def test_what_was_exported_is_imported_again_and_changes_nothing(typed, here, tm
         assert len(typed("export_knowledge", *here, "--format", syntax).out) == len(once)
 
 
-def test_a_flaw_is_told_with_its_line_and_nothing_is_imported(typed, here, tmp_path):
+def test_a_flaw_is_reported_with_its_line_and_nothing_is_imported(typed, here, tmp_path):
     (file := tmp_path / "bad.ttl").write_text("<urn:a> <urn:b> 1 .\n\n<urn:a> nonsense .\n")
     ran = typed("import_knowledge", str(file), *here)
     assert ran.code == 1
@@ -53,8 +53,8 @@ def test_another_organizations_graph_is_never_written_or_read(typed, here, tmp_p
 
 def test_an_import_is_on_record(typed, organization, here):
     typed("import_knowledge", str(ELEMENTS), *here)
-    told = AuditRecord.objects.get(organization=organization.slug, code="KNOWLEDGE.IMPORT")
-    assert (told.details["statements"], told.details["answer_lost"]) == (366, False)
+    reported = AuditRecord.objects.get(organization=organization.slug, code="KNOWLEDGE.IMPORT")
+    assert (reported.details["statements"], reported.details["answer_lost"]) == (366, False)
 
 
 @pytest.mark.parametrize("words", [["/nowhere/at/all"], [str(ELEMENTS.parent)]])
@@ -62,7 +62,7 @@ def test_a_file_that_cannot_be_read_is_a_refusal(typed, here, words):
     assert typed("import_knowledge", *words, *here).code == 1
 
 
-def test_every_flaw_of_a_document_is_told_at_once(typed, here, tmp_path):
+def test_every_flaw_of_a_document_is_reported_at_once(typed, here, tmp_path):
     lines = ["<urn:a> nonsense 1 .", "<urn:a> <urn:b> 1 .", "<urn:a> other:b 1 ."]
     (file := tmp_path / "bad.ttl").write_text("\n".join(lines))
     ran = typed("import_knowledge", str(file), *here)
@@ -73,5 +73,8 @@ def test_every_flaw_of_a_document_is_told_at_once(typed, here, tmp_path):
 def test_an_import_says_how_large_the_graph_was_before_and_after(typed, organization, here):
     for before, after in ((0, 366), (366, 366)):
         typed("import_knowledge", str(ELEMENTS), *here)
-        told = AuditRecord.objects.filter(organization=organization.slug).latest("id").details
-        assert (told["before"], told["after"]) == ({"statements": before}, {"statements": after})
+        reported = AuditRecord.objects.filter(organization=organization.slug).latest("id").details
+        assert (reported["before"], reported["after"]) == (
+            {"statements": before},
+            {"statements": after},
+        )

@@ -75,7 +75,7 @@ def test_a_server_that_does_not_answer_is_a_failure(typed, here):
     assert "cannot be reached" in done.err
 
 
-def test_a_server_nobody_registered_is_a_failure(typed, here):
+def test_a_server_no_user_registered_is_a_failure(typed, here):
     assert typed("mcp_servers", "refresh", "nobody", *here).code == 1
 
 

@@ -325,7 +325,7 @@ def test_the_document_has_a_remedy_for_every_no(explained):
     assert {gate["remedy"] for gate in gates if gate["passed"]} == {""}
 
 
-def test_a_call_that_waits_for_a_person_is_told_as_such(explained, organization):
+def test_a_call_that_waits_for_a_person_is_reported_as_such(explained, organization):
     factories.tool(organization, "grave", requires_confirmation=True)
     ran = explained("grave", "--json")
     assert (ran.json["available"], ran.json["refused_by"], ran.json["held"]) == (True, None, True)

@@ -151,7 +151,7 @@ MISSING = [
 ]
 
 
-def test_whoever_is_not_there_is_404(admin_api, subtests):
+def test_a_caller_who_is_not_there_is_404(admin_api, subtests):
     for body, code in MISSING:
         with subtests.test(body=body, code=code):
             check_error(admin_api.post("/grants", body), 404, code)
@@ -244,7 +244,7 @@ AGENTS = [
 ]  # fmt: skip
 
 
-def test_nobody_makes_an_agent_that_may_more_than_they(organization, subtests):
+def test_no_user_makes_an_agent_that_may_more_than_they(organization, subtests):
     api = manager(organization, "add_agent", "view_agent", granted_groups=["default"])
     for body in AGENTS:
         with subtests.test(body=body):
@@ -261,7 +261,7 @@ def test_a_person_makes_an_agent_within_their_own(organization):
     assert (made.status_code, made.json()["tools"]) == (201, ["read_file"])
 
 
-def test_nobody_widens_an_agent_beyond_themselves_but_may_narrow_it(organization):
+def test_no_user_widens_an_agent_beyond_themselves_but_may_narrow_it(organization):
     agent = factories.agent(organization, groups=["default", "write"], permissions=["a", "b"])
     api = manager(organization, "change_agent", granted_groups=["default"])
     place = f"/agents/{agent.slug}"

@@ -180,7 +180,7 @@ def test_own_tokens_are_paged(admin_user):
     assert len(body["results"]) == 2 and body["next"]
 
 
-def test_a_list_of_tokens_is_nobodys_without_a_token(db):
+def test_a_list_of_tokens_is_no_users_without_a_token(db):
     assert Client().get("/api/v1/tokens").status_code == 401
 
 

@@ -164,7 +164,7 @@ def test_a_personal_token_is_revoked_by_its_owner(admin_user):
     check_error(api.get("/tools"), 401)
 
 
-def test_nobody_revokes_anothers_token(admin_api, agent):
+def test_no_user_revokes_anothers_token(admin_api, agent):
     factories.token(agent.service_account)
     theirs = Token.objects.get(user=agent.service_account)
     check_error(admin_api.delete(f"/tokens/{theirs.pk}"), 404)
@@ -208,7 +208,7 @@ def test_failed_attempts_are_on_record_without_the_password(admin_user):
     assert "hunter2" not in str(vars(record))
 
 
-def test_nothing_large_is_read_from_somebody_unknown(client, db):
+def test_nothing_large_is_read_from_an_unknown_user(client, db):
     body = json.dumps({"username": "x" * 20_000, "password": "y"})
     answer = client.post("/api/v1/tokens", body, content_type="application/json")
     assert answer.status_code == 413 and answer.json()["code"] == "too_large"
@@ -350,7 +350,7 @@ def test_a_token_that_reads_replaces_no_other(admin_user):
     check_error(api.post(f"/tokens/{other.pk}/rotate"), 403, "scope_missing")
 
 
-def test_nobody_rotates_a_token_that_is_good_for_more_than_their_own(admin_user):
+def test_no_user_rotates_a_token_that_is_good_for_more_than_their_own(admin_user):
     factories.token(admin_user, scopes=["read", "manage"])
     other = newest(admin_user)
     for scopes, limits, code in (
@@ -369,7 +369,7 @@ def test_a_token_that_manages_renews_itself(admin_user):
     assert newest(admin_user).expires_at > mine.expires_at
 
 
-def test_nobody_rotates_anothers_token(admin_api, old):
+def test_no_user_rotates_anothers_token(admin_api, old):
     check_error(admin_api.post(f"/tokens/{old.pk}/rotate"), 404, "token_not_found")
 
 

@@ -124,8 +124,8 @@ def test_a_schema_that_was_deleted_meanwhile_is_not_found(made, organization):
     ):
         with pytest.raises(NotFound, match="There is no schema"):
             late()
-    told = AuditRecord.objects.filter(organization=organization.slug, code="REG.SCHEMA_DELETE")
-    assert told.count() == 1
+    reported = AuditRecord.objects.filter(organization=organization.slug, code="REG.SCHEMA_DELETE")
+    assert reported.count() == 1
 
 
 def test_a_schema_of_another_organization_is_not_there(made):

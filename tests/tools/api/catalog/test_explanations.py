@@ -42,14 +42,14 @@ ORDER = [
 ]  # fmt: skip
 
 
-def test_an_agent_is_told_nothing_of_tools_it_may_not_know(api, organization):
+def test_an_agent_learns_nothing_of_tools_it_may_not_know(api, organization):
     factories.tool(organization, "secret", group=["admin"])
     response = api.get("/tools/explain")
     assert "secret" not in rows(response)
     assert b"admin" not in response.content.replace(b"administrator", b"")
 
 
-def test_an_agent_may_name_itself_and_nobody_else(api, agent, organization):
+def test_an_agent_may_name_itself_and_no_user_else(api, agent, organization):
     other = factories.agent(organization)
     assert api.get(f"/tools/explain?agent={agent.slug}").status_code == 200
     for slug in (other.slug, "nobody"):
@@ -160,7 +160,7 @@ def ask(api, **body):
     return api.post("/tools/what-if", body)
 
 
-def test_both_differences_are_told(admin_api, scout):
+def test_both_differences_are_reported(admin_api, scout):
     answer = ask(admin_api, change={"kind": "grant", "agent": "scout", "groups": ["default"]})
     assert answer.status_code == 200, answer.content
     body = answer.json()

@@ -106,7 +106,7 @@ def test_an_absent_group_needs_the_default_grant(organization):
     assert api.get("/tools").status_code == 403
 
 
-def test_a_granted_group_that_nobody_made_is_a_warning(organization):
+def test_a_granted_group_that_no_user_made_is_a_warning(organization):
     agent = factories.agent(organization, groups=["default", "ghost", "read-only"])
     response = Api(factories.token(agent.service_account)).get("/tools?group=ghost&group=read-only")
     assert names(response) == ["read_file", "validate_content"]
@@ -126,7 +126,7 @@ def test_an_agent_sees_only_what_it_was_granted_and_is_there(organization, grant
     assert names(own.get(f"/tools?group={group}")) == shown
 
 
-def test_a_strict_agent_is_told_of_unknown_groups_by_400(organization):
+def test_a_strict_agent_is_refused_unknown_groups_by_400(organization):
     agent = factories.agent(organization, groups=["ghost"], strict=True)
     response = Api(factories.token(agent.service_account)).get("/tools?group=ghost")
     assert response.status_code == 400
@@ -248,19 +248,21 @@ def test_a_call_of_a_tool_that_is_not_there_is_refused_audited_and_runs_nothing(
         ("openai", ("function", "parameters")),
     ],
 )  # fmt: skip
-def test_a_tool_is_told_as_models_of_a_kind_take_it(api, organization, form, place):
+def test_a_tool_is_formatted_as_models_of_a_kind_take_it(api, organization, form, place):
     factories.tool(organization, "plain")
-    (told,) = api.get(f"/tools?format={form}").json()["results"]
+    (reported,) = api.get(f"/tools?format={form}").json()["results"]
     for name in place:
-        told = told[name]
+        reported = reported[name]
     (definition,) = api.get("/tools").json()["results"]
-    assert told == definition["input_schema"]
+    assert reported == definition["input_schema"]
 
 
-def test_a_tool_is_told_as_text_for_a_prompt(api, organization):
+def test_a_tool_is_formatted_as_text_for_a_prompt(api, organization):
     factories.tool(organization, "plain")
-    (told,) = api.get("/tools?format=react").json()["results"]
-    assert told["text"].startswith("- plain: ") and "text (string; required)" in told["text"]
+    (reported,) = api.get("/tools?format=react").json()["results"]
+    assert (
+        reported["text"].startswith("- plain: ") and "text (string; required)" in reported["text"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,9 @@ def test_a_tool_is_told_as_text_for_a_prompt(api, organization):
         {"type": "prompt", "implementation": {"template": "Say {text} once more."}},
     ],
 )
-def test_a_tool_is_told_as_an_item_that_an_import_reads_again(api, admin_api, organization, more):
+def test_a_tool_is_formatted_as_an_item_that_an_import_reads_again(
+    api, admin_api, organization, more
+):
     tool = factories.tool(organization, "plain", group=["default"], **more)
     (item,) = api.get("/tools?format=trustgraph").json()["results"]
     assert item["key"] == "tool/plain" and item["value"]["group"] == ["default"]
@@ -283,10 +287,10 @@ def test_a_tool_is_told_as_an_item_that_an_import_reads_again(api, admin_api, or
     assert {name: again[name] for name in tool.version.definition} == tool.version.definition
 
 
-def test_a_name_that_no_endpoint_takes_is_told_another_way(api, organization):
+def test_a_name_that_no_endpoint_takes_is_formatted_another_way(api, organization):
     factories.tool(organization, "web.look_up")
-    (told,) = api.get("/tools?format=openai").json()["results"]
-    function = told["function"]
+    (reported,) = api.get("/tools?format=openai").json()["results"]
+    function = reported["function"]
     assert function["name"].startswith("web_look_up_")
     assert function["parameters"]["title"] == "web.look_up"
 

@@ -32,7 +32,7 @@ def test_a_change_is_rejected_once(admin_api, change):
     assert (again.status_code, again.json()["code"]) == (409, "change_decided")
 
 
-def test_two_versions_are_told_apart_with_their_notes(admin_api, organization):
+def test_two_versions_are_distinguished_with_their_notes(admin_api, organization):
     factories.tool(organization)
     note = {"description": "Other words.", "change_note": "Clearer."}
     assert admin_api.patch("/tools/echo", note).status_code == 200

@@ -107,7 +107,7 @@ def test_a_definition_is_judged_without_being_saved(admin_api, organization):
     assert Tool.objects.filter(organization=organization).count() == before
 
 
-def test_a_definition_that_cannot_be_read_is_told_so(admin_api):
+def test_a_definition_that_cannot_be_read_is_refused(admin_api):
     answer = admin_api.post("/tools/lint", {"name": "x"})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_definition")
 

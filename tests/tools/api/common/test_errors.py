@@ -83,18 +83,18 @@ MANY = 15_000
      {"inputs": [{"tool_name": 5}] * MANY}],
     ids=["items", "keys", "objects"],
 )  # fmt: skip
-def test_what_is_wrong_a_thousand_times_is_told_twenty_times(raw, body):
+def test_what_is_wrong_a_thousand_times_is_reported_twenty_times(raw, body):
     path = "/api/v1/batches" if "inputs" in body else "/api/v1/executions"
     answer = raw(json.dumps(body).encode(), path=path)
-    told = check_error(answer, 400)["details"]
+    reported = check_error(answer, 400)["details"]
     assert len(answer.content) < 5_000
-    assert len(told["errors"]) <= 21 and told["count"] >= 1
+    assert len(reported["errors"]) <= 21 and reported["count"] >= 1
 
 
-def test_of_twenty_wrong_items_each_is_told_and_of_more_the_count(raw):
-    told = check_error(raw(b'{"group": [1, 2, 3]}'), 400)["details"]
-    assert [one["field"] for one in told["errors"]] == ["group.0", "group.1", "group.2"]
-    assert told["count"] == 3
+def test_of_twenty_wrong_items_each_is_reported_and_of_more_the_count(raw):
+    reported = check_error(raw(b'{"group": [1, 2, 3]}'), 400)["details"]
+    assert [one["field"] for one in reported["errors"]] == ["group.0", "group.1", "group.2"]
+    assert reported["count"] == 3
 
 
 def test_a_body_without_a_tools_input_has_a_bounded_number_of_values(admin_api):
@@ -168,9 +168,9 @@ def test_a_method_that_is_not_there_is_405(admin_api, subtests):
 
 def test_the_request_is_named_in_the_answer(api):
     answer = api.get("/tools/ghost", **{"X-Request-Id": "mine-1"})
-    told = check_error(answer, 404)
-    assert UUID(told["request_id"])
-    assert told["client_request_id"] == answer.headers["X-Client-Request-Id"] == "mine-1"
+    reported = check_error(answer, 404)
+    assert UUID(reported["request_id"])
+    assert reported["client_request_id"] == answer.headers["X-Client-Request-Id"] == "mine-1"
 
 
 def test_a_request_id_that_is_no_plain_word_is_not_repeated(api, subtests):
@@ -302,12 +302,12 @@ def test_an_answer_is_stored_nowhere_and_says_by_what_it_differs(api, path):
 def test_an_error_is_a_problem_for_who_asks(api, accept):
     for path, status in (("/tools/ghost", 404), ("/tools?page_size=x", 400)):
         answer = api.get(path, Accept=accept)
-        told = answer.json()
+        reported = answer.json()
         assert answer.headers["Content-Type"] == "application/problem+json"
-        assert (answer.status_code, told["status"]) == (status, status)
-        assert told["detail"] == told["message"]
-        assert told["type"] == f"urn:toolcrib:error:{told['code']}" and told["title"]
-        assert told["instance"] == f"urn:uuid:{told['request_id']}"
+        assert (answer.status_code, reported["status"]) == (status, status)
+        assert reported["detail"] == reported["message"]
+        assert reported["type"] == f"urn:toolcrib:error:{reported['code']}" and reported["title"]
+        assert reported["instance"] == f"urn:uuid:{reported['request_id']}"
     assert api.get("/tools", Accept=accept).headers["Content-Type"] == "application/json"
 
 

@@ -487,7 +487,7 @@ def test_of_four_at_the_same_moment_one_acts(committed, organization, admin_user
     assert Token.objects.filter(user=bee.service_account).count() == ("tokens" in path)
 
 
-def test_who_waits_too_long_for_the_first_is_told_so(
+def test_who_waits_too_long_for_the_first_is_refused(
     committed, organization, admin_user, monkeypatch
 ):
     monkeypatch.setattr(idempotency, "WAIT_S", 0.05)

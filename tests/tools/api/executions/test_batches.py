@@ -225,8 +225,8 @@ def test_a_line_shows_no_call_that_its_reader_may_not_read(api, agent):
     (line,) = batch["results"]
     narrow = factories.Api(factories.token(agent.service_account, tools=["run_batch"]))
     seen = narrow.get(f"/batches/{batch['batch_id']}").json()
-    (told,) = seen["results"]
-    assert (told["execution_id"], told["status"]) == (line["execution_id"], "Success")
-    assert (told["output"], "observation" in told) == (None, False)
+    (reported,) = seen["results"]
+    assert (reported["execution_id"], reported["status"]) == (line["execution_id"], "Success")
+    assert (reported["output"], "observation" in reported) == (None, False)
     assert (seen["succeeded"], seen["open"], seen["waiting"]) == (1, 0, 0)
     check_error(narrow.get(f"/executions/{line['execution_id']}"), 404)

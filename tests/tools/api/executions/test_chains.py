@@ -221,8 +221,8 @@ def test_a_rehearsal_calls_nothing_and_tells_what_would_be(admin_api, api, organ
 def test_a_rehearsal_tells_of_groups_that_its_caller_was_not_granted(admin_api, api, organization):
     admin_api.post("/chains", chain(step("one")))
     sent = {"parameters": {"text": "x"}, "group": ["default", "vault"]}
-    told = api.post("/chains/told/rehearse", sent).json()
-    assert told["steps"][0]["refused"]["code"] == "group_not_granted"
+    reported = api.post("/chains/told/rehearse", sent).json()
+    assert reported["steps"][0]["refused"]["code"] == "group_not_granted"
 
 
 def test_a_rehearsal_tells_of_the_chain_itself(admin_api, api):

@@ -104,7 +104,7 @@ def test_a_range_of_what_has_changed_is_all_of_it(api, agent):
     assert (body(other), body(same)) == (b"abcdefgh", b"ab")
 
 
-def test_who_has_it_already_is_told_so(api, agent):
+def test_who_has_it_already_gets_304(api, agent):
     place = gave(agent, "abcdefgh")
     first = api.get(place)
     body(first)
@@ -137,7 +137,7 @@ def test_anothers_is_not_there(agent, organization):
     assert Api(factories.token(person)).get(place).status_code == 404
 
 
-def test_what_is_not_over_or_failed_or_expired_is_told_apart(api, agent):
+def test_what_is_not_over_or_failed_or_expired_is_distinguished(api, agent):
     factories.tool(agent.organization)
     waiting = factories.execution(agent)
     place = f"/executions/{waiting.pk}/output"

@@ -243,7 +243,7 @@ def test_of_two_calls_at_once_exactly_one_runs(committed, crib, api, gate):
     assert Execution.objects.filter(session=session).count() == 1
 
 
-def test_a_call_refused_at_its_claim_is_told_so(
+def test_a_call_refused_at_its_claim_is_reported(
     committed, crib, api, agent, organization, workflow
 ):
     session = opened(api)["id"]

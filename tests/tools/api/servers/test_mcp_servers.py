@@ -295,8 +295,8 @@ def test_a_value_that_is_kept_goes_to_no_other_host(admin_api, organization, hea
     assert wrong(admin_api.patch(f"{PLACE}/far", moved)) == {"headers"}
     same = admin_api.patch(f"{PLACE}/far", {"url": "https://mcp.example/other"} | headers)
     assert same.status_code == 200
-    anew = moved | {"headers": {"X-Key": "another"}}
-    assert admin_api.patch(f"{PLACE}/far", anew).status_code == 200
+    repeated = moved | {"headers": {"X-Key": "another"}}
+    assert admin_api.patch(f"{PLACE}/far", repeated).status_code == 200
     server = catalog_servers(organization.pk)["far"]
     assert opened_values(server.own, organization.pk)[0] == {"X-Key": "another"}
 
@@ -446,7 +446,7 @@ def test_an_authorization_server_that_is_not_there_is_said(
     assert not McpAuthorization.objects.filter(server__organization=organization).exists()
 
 
-def test_a_person_may_connect_for_himself_and_for_nobody_else(
+def test_a_person_may_connect_for_himself_and_for_no_user_else(
     organization, admin_api, guarded_server
 ):
     admin_api.patch("/mcp-servers/far", {"credential_scope": "user"})
@@ -460,7 +460,7 @@ def test_a_person_may_connect_for_himself_and_for_nobody_else(
     check_error(own.put("/mcp-servers/far/oauth-client", {"client_id": "x"}), 403)
 
 
-def test_nobody_sees_another_organizations_authorizations(organization, guarded_server):
+def test_no_user_sees_another_organizations_authorizations(organization, guarded_server):
     elsewhere = factories.organization("authorizations-elsewhere")
     token = factories.token(factories.superuser(elsewhere), scopes=["read", "manage"])
     check_error(Api(token).get(AUTHORIZATIONS), 404, "mcp_server_not_found")

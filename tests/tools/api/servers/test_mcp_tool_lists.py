@@ -7,7 +7,7 @@ import pytest
 
 from tests import factories
 from tests.stubs.mcp import as_json, mcp_serving
-from tests.tools.api.poisoned import POISONED
+from tests.tools.api.poisoned_tools import POISONED
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.upstreams import hub
 from tools.models import Tool as ToolRow
@@ -215,7 +215,7 @@ def test_empty_lists_for_annotations_meta_and_output_schema_are_objects(admin_ap
     assert (upstream["annotations"], upstream["_meta"], upstream["icons"]) == ({}, {}, [])
 
 
-def test_what_is_no_hint_and_no_schema_is_left_out(admin_api, far, listed):
+def test_what_is_no_annotation_and_no_schema_is_left_out(admin_api, far, listed):
     answer = listed(tool("odd", annotations="safe", outputSchema="any", icons="x", title=7))
     assert len(answer["findings"]) == 4
     assert taken(admin_api, far, {"tool": "odd"})[0]["result"] == "created"
@@ -266,7 +266,7 @@ def test_annotations_meta_and_icons_reach_clients_as_they_were_approved(
 @pytest.mark.parametrize(
     "hint", ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"]
 )
-def test_every_hint_is_part_of_what_was_approved(admin_api, far, listed, hint):
+def test_every_annotation_is_part_of_what_was_approved(admin_api, far, listed, hint):
     listed(tool("card", annotations={hint: False}))
     taken(admin_api, far, {"tool": "card"})
     listed(tool("card", annotations={hint: True}))

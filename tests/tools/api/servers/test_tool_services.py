@@ -66,7 +66,7 @@ def test_a_change_that_tools_do_not_fit_names_them(made, admin_api, organization
     check_error(admin_api.get(PLACE), 404, "service_not_found")
 
 
-def test_its_state_says_that_nobody_listens(made, admin_api):
+def test_its_state_says_that_no_worker_listens(made, admin_api):
     assert admin_api.get(f"{PLACE}/state").json() == {
         "alive": False, "processes": 0, "lease_s": 0.0, "waiting": 0,
     }  # fmt: skip
