@@ -108,8 +108,8 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "config.http.browser_security.live_context",
-                "tools.ui.approvals.upstream_changes.waiting",
-                "tools.ui.approvals.confirmations.waiting",
+                "tools.ui.approvals.upstream_changes.count_changes",
+                "tools.ui.approvals.confirmations.count_held_calls",
                 "tools.ui.settings.sandbox.notice",
                 "tools.ui.licenses.licenses.notice",
             ]

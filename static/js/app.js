@@ -57,7 +57,7 @@ document.addEventListener("said", (event) => {
   said.textContent = event.detail.text;
   said.className = "toast";
   clearTimeout(shown);
-  shown = setTimeout(() => { said.className = "unseen"; }, 5000);
+  shown = setTimeout(() => { said.className = "visually-hidden"; }, 5000);
 });
 
 // A finding about a line of a text links to the line.

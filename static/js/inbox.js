@@ -6,8 +6,8 @@ const writing = "input:not([type=checkbox], [type=radio]), textarea, select, [co
 let refusing = null;
 
 // Queried each time, since live updates replace the cards.
-const cards = () => [...document.querySelectorAll("article.held")];
-const current = () => document.activeElement?.closest("article.held");
+const cards = () => [...document.querySelectorAll("article.approval")];
+const current = () => document.activeElement?.closest("article.approval");
 const move = (by) => {
   const all = cards();
   if (!all.length) return;
@@ -21,8 +21,8 @@ const move = (by) => {
 // The element with the decision's buttons: of all selected calls, else of the current call.
 const place = () => {
   const picked = document.querySelector(".pick input:checked");
-  if (picked) return document.querySelector(".together") ?? picked.closest("article.held");
-  return current() ?? (cards().length ? null : document.querySelector("form.word"));
+  if (picked) return document.querySelector(".bulk-decision") ?? picked.closest("article.approval");
+  return current() ?? (cards().length ? null : document.querySelector("form.decision-form"));
 };
 const pick = () => current()?.querySelector(".pick input")?.click();
 const approve = () => place()?.querySelector("button.primary")?.click();
@@ -38,12 +38,12 @@ document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
   if (!document.getElementById("shortcuts-on")?.checked) return;
   if (event.target === refusing && event.key === "Enter" && refusing.value.trim()) {
-    refusing.closest(".word").querySelector("button.danger").click();
+    refusing.closest(".decision-form").querySelector("button.danger").click();
   } else if (event.target === refusing && event.key === "Escape") {
     refusing.blur();
     move(0);
   } else if (!event.target.closest(writing) && keys[event.key]) {
-    if (event.key === "Enter" && !event.target.matches("article.held")) return;
+    if (event.key === "Enter" && !event.target.matches("article.approval")) return;
     keys[event.key]();
   } else return;
   event.preventDefault();

@@ -47,7 +47,7 @@ from tests import bulk, crib, factories  # noqa: E402
 from tests.conditions import until  # noqa: E402
 from tests.tools.api.test_authorization_matrix import Side  # noqa: E402
 from tests.ui.addresses import addresses_of  # noqa: E402
-from tests.ui.knowledge.test_knowledge import ELEMENTS, teller  # noqa: E402
+from tests.ui.knowledge.test_knowledge import ELEMENTS, turtle_importer  # noqa: E402
 from tools.catalog.actions import delete_tool  # noqa: E402
 from tools.models import Agent, Execution, Organization, Tool, ToolService, User  # noqa: E402
 from tools.usage import usage_rollups  # noqa: E402
@@ -135,7 +135,7 @@ def _measure(organization: Organization) -> list[Page]:
     client = Client(raise_request_exception=False, SERVER_NAME="127.0.0.1")
     client.force_login(_reader(organization), backend="tools.accounts.login.login.PeopleBackend")
     side = _side(organization)
-    teller(organization)(ELEMENTS.read_text())
+    turtle_importer(organization)(ELEMENTS.read_text())
     factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
     busiest = {
         "tool": _most(organization, "tool_name"),

@@ -51,14 +51,14 @@ class Complaints:
         self.page = page
         self.found: list[str] = []
         self._handlers: dict[str, Any] = {
-            "console": self._said,
+            "console": self._record_console_error,
             "pageerror": lambda error: self.found.append(str(error)),
             "request": self._sent,
         }
         for name, handler in self._handlers.items():
             page.on(name, handler)  # type: ignore[call-overload]
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _record_console_error(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not message.text.startswith(_LEFT_BEHIND):
             self.found.append(f"{self.page.url}: {message.text}")
 

@@ -20,7 +20,7 @@ from tests import factories
 from tests.browser.conftest import context_of
 from tests.tools.api.test_authorization_matrix import PAGES, Side
 from tests.tools.approval_requests import call_awaiting_approval
-from tests.ui.knowledge.test_knowledge import ELEMENTS, OXYGEN, teller
+from tests.ui.knowledge.test_knowledge import ELEMENTS, OXYGEN, turtle_importer
 from tools.ui.audit.urls import urlpatterns as audit_addresses
 from tools.ui.urls import urlpatterns as ui_addresses
 
@@ -94,7 +94,7 @@ def world(
         organization = factories.organization(f"org-{uuid4().hex[:12]}")
         side = Side(organization, "axe")
         factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
-        teller(organization)(ELEMENTS.read_text())
+        turtle_importer(organization)(ELEMENTS.read_text())
         _ = side.confirmation  # makes the tool that is held
         call_awaiting_approval(side.agent, "held", group=["*"])
         context = context_of(factories.superuser(organization), chromium, crib)
@@ -200,9 +200,9 @@ def test_axe_finds_nothing_wrong_with_the_way_in(chromium: Browser, crib: cribs.
 
 
 @EVERY_PAGE
-def test_what_axe_finds_is_told_of_each_look(world: World) -> None:
-    """Else a page could be fine because nobody looked."""
+def test_findings_of_axe_are_reported_for_each_look(world: World) -> None:
+    """Else a page could be fine because nothing was checked."""
     assert read(world.page, "/inbox/") == []
-    world.page.evaluate("document.querySelector('h1').style.color = 'var(--line)'")
-    told = {" ".join(line.split()[:3]) for line in violations(world.page)}
-    assert told == {f"{width} {scheme} color-contrast:" for width, scheme, _ in LOOKS}
+    world.page.evaluate("document.querySelector('h1').style.color = 'var(--border)'")
+    found = {" ".join(line.split()[:3]) for line in violations(world.page)}
+    assert found == {f"{width} {scheme} color-contrast:" for width, scheme, _ in LOOKS}

@@ -57,7 +57,7 @@ def colleague(chromium: Browser, crib: cribs.Crib, place: Organization) -> Itera
 
 
 def written(page: Page, administrator: User) -> None:
-    """At `/chains/new/`, with a flaw that is told while it is written, and its mend."""
+    """At `/chains/new/`, with an error that is shown while it is typed, and its correction."""
     text = EXAMPLE.replace("to: [admin]", f"to: [{administrator.username}]")
     page.goto("/chains/new/")
     mark(page)

@@ -40,7 +40,7 @@ def test_what_the_policy_refuses_is_noticed_and_counted(
     world: World,  # noqa: F811
     complaints: Complaints,
 ) -> None:
-    """Else every page could be fine because nobody listens."""
+    """Else every page could be fine because nothing is recorded."""
     world.page.goto("/inbox/")
     before = counted(world.page)
     world.page.evaluate("document.body.append(document.createElement('style')); "

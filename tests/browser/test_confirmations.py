@@ -49,7 +49,7 @@ def test_the_enter_key_decides_nothing(page: Page, worker: Agent) -> None:
     assert "POST" not in sent and status(confirmation) == "pending"
 
 
-def test_a_reader_is_told_when_another_call_comes(page: Page, worker: Agent) -> None:
+def test_screen_readers_announce_another_call(page: Page, worker: Agent) -> None:
     call_awaiting_approval(worker)
     page.goto("/confirmations/")
     page.locator("input[name^='reason.']").fill("half a sen")

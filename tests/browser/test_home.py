@@ -37,7 +37,7 @@ def test_what_fails_appears_without_a_reload(page: Page, caller: Agent) -> None:
     fail(caller)
     page.goto("/home/")
     mark(page)
-    failures = page.locator("#now .tally a[href*='status=failed'] strong")
+    failures = page.locator("#now .status-counts a[href*='status=failed'] strong")
     expect(failures).to_have_text("1")
     fail(caller)
     expect(failures).to_have_text("2", timeout=20_000)

@@ -191,9 +191,9 @@ def test_a_phone_never_scrolls_sideways(page: Page, address: str) -> None:
 
 @pytest.mark.parametrize("page", [PHONE | BARE], indirect=True)
 def test_the_menu_folds_without_javascript(page: Page) -> None:
-    link = page.locator(".fold nav a[href='/executions/']")
+    link = page.locator(".mobile-menu nav a[href='/executions/']")
     expect(link).to_be_hidden()
-    page.locator(".fold summary").click()
+    page.locator(".mobile-menu summary").click()
     link.click()
     expect(page.locator("#by-status")).to_be_visible()
 

@@ -78,7 +78,7 @@ def test_a_call_as_an_agent_is_answered_on_the_page_and_made_again(page: Page) -
     page.locator("#run").click()
     expect(page.locator("#answer .chip.big")).to_contain_text("200", timeout=20_000)
     expect(page.locator("[data-note=body]")).to_contain_text('"echo"')
-    page.locator(".past a[href*='?from=']").first.click()
+    page.locator(".call-history a[href*='?from=']").first.click()
     expect(page.locator("#as")).to_have_value("comedian")
     expect(page.locator("[name='p.text']")).to_have_value("knock")
     page.locator("#run").click()

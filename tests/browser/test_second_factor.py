@@ -26,7 +26,7 @@ KEPT = ".actions a[href='/profile/']"  # the recovery codes
 def door(
     request: pytest.FixtureRequest, chromium: Browser, crib: cribs.Crib, administrator: User
 ) -> Iterator[Page]:
-    """A browser that nobody is logged in with, under a name: keys know no addresses."""
+    """A browser without a login, under a host name: keys know no addresses."""
     size = {"width": request.param, "height": 900}
     address = crib.url.replace("127.0.0.1", "localhost")
     context = chromium.new_context(base_url=address, viewport=size)  # type: ignore[arg-type]
@@ -44,8 +44,8 @@ def password(page: Page, user: User) -> None:
 
 
 def log_out(page: Page) -> None:
-    if page.locator(".fold").is_visible():
-        page.locator(".fold summary").click()
+    if page.locator(".mobile-menu").is_visible():
+        page.locator(".mobile-menu summary").click()
     page.locator("form[action$='/logout/'] button").locator("visible=true").first.click()
     page.locator("[name=password]").wait_for()
 

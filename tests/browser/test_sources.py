@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.test_pages import BARE
 from tests.stubs.mcp import McpStub, mcp_serving
-from tests.ui.sources import Author, told
+from tests.ui.sources import Author, announced_tool
 from tools.models import Organization, Tool, ToolService
 
 pytestmark = pytest.mark.part("browser")
@@ -44,7 +44,7 @@ def test_a_server_is_registered_read_and_imported(
 
 @pytest.mark.parametrize("page", [BARE], indirect=True)
 def test_an_announcement_is_read_and_approved(page: Page, place: Organization) -> None:
-    Author(place).says("jokes", [told("tell", "jokes")])
+    Author(place).says("jokes", [announced_tool("tell", "jokes")])
     page.goto("/services/")
     page.get_by_role("link", name="jokes").click()
     expect(page.locator("#review")).to_contain_text("Tells one.")

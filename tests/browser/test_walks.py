@@ -31,7 +31,7 @@ SLOWLY = 20_000
 
 def go(page: Page, address: str) -> None:
     """By the menu, which a phone folds."""
-    menu = page.locator(".fold summary")
+    menu = page.locator(".mobile-menu summary")
     if menu.is_visible():
         menu.click()
     page.locator(f"nav a[href='{address}']").locator("visible=true").first.click()
@@ -45,11 +45,11 @@ def ran(page: Page) -> Locator:
 def followed(page: Page, wanted: Locator) -> None:
     """Without JavaScript a page moves on when it is loaded again."""
 
-    def there() -> bool:
+    def is_visible() -> bool:
         wanted.is_visible() or page.reload()
         return wanted.is_visible()
 
-    until(there)
+    until(is_visible)
 
 
 def logged_in_again(page: Page, user: User) -> None:
@@ -147,7 +147,7 @@ def test_a_batch_of_held_calls_is_approved_by_keyboard(page: Page, place: Organi
     clerk = factories.agent(place, "clerk")
     waiting = [call_awaiting_approval(clerk, text=text) for text in ("one", "two", "three")]
     go(page, "/confirmations/")
-    expect(page.locator("article.held")).to_have_count(3)
+    expect(page.locator("article.approval")).to_have_count(3)
     if page.locator("html.scripted").count():
         for key in ("j", "x", "j", "x", "a"):
             page.keyboard.press(key)

@@ -15,7 +15,7 @@ from tools.catalog.services import announcements
 from tools.models import McpServer, Organization, ToolService
 
 
-def told(name: str, service: str, **fields: Any) -> dict[str, Any]:
+def announced_tool(name: str, service: str, **fields: Any) -> dict[str, Any]:
     """A tool as its service announces it."""
     said = {"name": name, "type": "tool-service", "description": "Tells one.", "service": service}
     return said | fields

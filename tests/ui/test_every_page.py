@@ -13,7 +13,7 @@ from audit.models import AuditRecord
 from tests import agent_runs, factories
 from tests.tools.approval_requests import call_awaiting_approval
 from tests.ui.pages import POLICY, inline_code, text
-from tests.ui.sources import Author, listed_server, told
+from tests.ui.sources import Author, announced_tool, listed_server
 from tools.catalog.actions import find_tool, update_tool
 from tools.catalog.sandbox import content_schemas
 from tools.catalog.signatures.drift import note_upstream
@@ -166,7 +166,9 @@ def hostile(crib: Any, organization: Organization) -> None:
     """A tool whose every text tries to become code. The sandbox tries its schema."""
     parameter = {"name": "text", "type": "String", "description": HOSTILE, "default": HOSTILE}
     source = f"def main(p):\n    return {HOSTILE!r}\n"
-    Author(organization).says("hostile", [told("hostile-joke", "hostile", description=HOSTILE)])
+    Author(organization).says(
+        "hostile", [announced_tool("hostile-joke", "hostile", description=HOSTILE)]
+    )
     listed_server(organization, "hostile", HOSTILE)
     schema = {"name": "hostile", "description": HOSTILE, "document": {"title": HOSTILE}}
     by = factories.by(organization)

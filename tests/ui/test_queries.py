@@ -19,7 +19,7 @@ from tests import bulk, factories
 from tests.browser.test_accessibility import ONE_OF_EACH
 from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.addresses import addresses_of
-from tests.ui.knowledge.test_knowledge import ELEMENTS, teller
+from tests.ui.knowledge.test_knowledge import ELEMENTS, turtle_importer
 from tools.approvals import confirmation_rules
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.sandbox import credentials, profiles
@@ -50,7 +50,7 @@ def test_a_page_asks_as_much_of_many_rows_as_of_few(
 ) -> None:
     side, reader = Side(organization, "axe"), factories.superuser(organization)
     factories.workspace_file(organization, "notes/read.md", b"# Read\n\nWords.\n")
-    teller(organization)(ELEMENTS.read_text())
+    turtle_importer(organization)(ELEMENTS.read_text())
     pages = addresses_of(side, tool=side.tool.name, agent=side.agent.slug)
     pages = {name: pages[name] for name in shown or pages}
     held = Execution.objects.filter(organization=organization, status="Running")

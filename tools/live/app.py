@@ -44,21 +44,26 @@ class Refusal(Exception):
 class Live:
     def __init__(self) -> None:
         self.streams = LiveStreams(settings.LIVE_STREAMS)
-        self.door = ReaderLookup()
+        self.reader_lookup = ReaderLookup()
         self.relay = Relay(self.streams)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
-            asked = (await receive())["type"]
-            if asked == "lifespan.startup":
-                work = (self.relay.listen, self.relay.tell, self.relay.watch, self.door.open)
+            event = (await receive())["type"]
+            if event == "lifespan.startup":
+                work = (
+                    self.relay.listen,
+                    self.relay.notify_streams,
+                    self.relay.watch,
+                    self.reader_lookup.run,
+                )
                 self._tasks = [asyncio.create_task(one()) for one in work]
                 for task in self._tasks:
                     task.add_done_callback(_exit_when_done)
@@ -66,17 +71,17 @@ class Live:
                 for task in self._tasks:
                     task.cancel()
                 self.streams.end_all()
-            await send({"type": f"{asked}.complete"})
-            if asked == "lifespan.shutdown":
+            await send({"type": f"{event}.complete"})
+            if event == "lifespan.shutdown":
                 return
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         try:
-            key, topics = self._asked(scope, headers)
+            key, topics = self._parse_request(scope, headers)
             address = scope["client"][0] if scope.get("client") else ""
-            with self.streams.place(key, topics, address) as stream:
-                await self._enter(stream)
+            with self.streams.open_stream(key, topics, address) as stream:
+                await self._admit(stream)
                 await send(response_start(200, headers.get("origin")))
                 await self._follow(stream, receive, send)
         except Refusal as refusal:
@@ -84,7 +89,7 @@ class Live:
         except StreamLimitReached:
             await refuse(send, 503)
 
-    def _asked(self, scope: Scope, headers: dict[str, str]) -> tuple[str, Topics]:
+    def _parse_request(self, scope: Scope, headers: dict[str, str]) -> tuple[str, Topics]:
         """The browser's session key, and the topics of its page. Raises `Refusal`."""
         if scope["path"] != PATH:
             raise Refusal(404)
@@ -101,18 +106,18 @@ class Live:
         except ValueError:
             raise Refusal(400) from None
 
-    async def _enter(self, stream: LiveStream) -> None:
-        if not self.relay.hears:
+    async def _admit(self, stream: LiveStream) -> None:
+        if not self.relay.subscribed:
             raise Refusal(503)
         try:
-            reader = await self.door.reader(stream.key)
+            reader = await self.reader_lookup.reader(stream.key)
         except DATABASE_ERRORS as error:
-            log.warning("nobody knows who is logged in: %s", type(error).__name__)
+            log.warning("The logged-in user cannot be loaded: %s", type(error).__name__)
             raise Refusal(503) from error
         if reader is None:
             raise Refusal(401)
         self.streams.admit(stream, reader)
-        if not self.relay.hears:  # the subscription may have ended meanwhile
+        if not self.relay.subscribed:  # the subscription may have ended meanwhile
             raise Refusal(503)
 
     async def _follow(self, stream: LiveStream, receive: Receive, send: Send) -> None:
@@ -121,23 +126,23 @@ class Live:
         try:
             await send_body(send, _FIRST_COMMENT)
             while not stream.over:
-                await self._next(stream, send)
+                await self._send_next(stream, send)
             await send_end(send)
         except (TimeoutError, OSError, RuntimeError):
             pass  # it takes nothing any more
         finally:
             gone.cancel()
 
-    async def _next(self, stream: LiveStream, send: Send) -> None:
+    async def _send_next(self, stream: LiveStream, send: Send) -> None:
         try:
             async with asyncio.timeout(HEARTBEAT_S):
-                await stream.rung.wait()
+                await stream.changed.wait()
         except TimeoutError:
             await send_body(send, _HEARTBEAT_COMMENT)
             return
         if stream.over:
             return
-        stream.rung.clear()
+        stream.changed.clear()
         await send_body(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
         await asyncio.sleep(GAP_S)
 
@@ -195,7 +200,7 @@ def _exit_when_done(task: asyncio.Task[None]) -> None:
     """End the process when a loop ends, since streams would get no events: the supervisor restarts
     it."""
     if not task.cancelled():
-        log.critical("the live process ends", exc_info=task.exception())
+        log.critical("The live process ends", exc_info=task.exception())
         os._exit(1)
 
 

@@ -64,7 +64,7 @@ class LiveStream:
     address: str = ""
     organization_id: UUID | None = None  # for which it counts
     over: bool = False
-    rung: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wants(self, change: ExecutionChange) -> bool:
         reader, topics = self.reader, self.topics
@@ -82,43 +82,43 @@ class LiveStream:
 
     def end(self) -> None:
         self.over = True
-        self.rung.set()
+        self.changed.set()
 
 
 class LiveStreams:
     def __init__(self, most: int) -> None:
         self._most = most
-        self._most_unknown = max(1, most // 4)
+        self._most_unauthenticated = max(1, most // 4)
         self._most_of_organization = max(1, most * 3 // 4)
         self._open: set[LiveStream] = set()
-        self._of: Counter[str] = Counter()
-        self._unknown: Counter[str] = Counter()  # by address
+        self._by_session: Counter[str] = Counter()
+        self._unauthenticated: Counter[str] = Counter()  # by address
         self._organizations: Counter[UUID] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
     @contextmanager
-    def place(self, key: str, topics: Topics, address: str) -> Iterator[LiveStream]:
+    def open_stream(self, key: str, topics: Topics, address: str) -> Iterator[LiveStream]:
         """Open an unauthenticated stream during the context. Raises `StreamLimitReached`."""
         if (
             len(self._open) >= self._most
-            or self._of.get(key, 0) >= MOST_PER_SESSION
-            or self._unknown.get(address, 0) >= MOST_UNAUTHENTICATED_PER_ADDRESS
-            or self._unknown.total() >= self._most_unknown
+            or self._by_session.get(key, 0) >= MOST_PER_SESSION
+            or self._unauthenticated.get(address, 0) >= MOST_UNAUTHENTICATED_PER_ADDRESS
+            or self._unauthenticated.total() >= self._most_unauthenticated
         ):
             raise StreamLimitReached
         stream = LiveStream(key, topics, address=address)
         self._open.add(stream)
-        self._of[key] += 1
-        self._unknown[address] += 1
+        self._by_session[key] += 1
+        self._unauthenticated[address] += 1
         try:
             yield stream
         finally:
             self._open.discard(stream)
-            _decrement(self._of, key)
+            _decrement(self._by_session, key)
             if stream.organization_id is None:
-                _decrement(self._unknown, address)
+                _decrement(self._unauthenticated, address)
             else:
                 _decrement(self._organizations, stream.organization_id)
 
@@ -128,7 +128,7 @@ class LiveStreams:
         if self._organizations.get(organization, 0) >= self._most_of_organization:
             raise StreamLimitReached
         stream.reader, stream.organization_id = reader, organization
-        _decrement(self._unknown, stream.address)
+        _decrement(self._unauthenticated, stream.address)
         self._organizations[organization] += 1
 
     @property
@@ -140,26 +140,26 @@ class LiveStreams:
         """The time over which pages spread their reloads after a change."""
         return max(0, len(self._open) - _IMMEDIATE_RELOADS) * _SPREAD_MS
 
-    def tell(self, found: Iterable[ExecutionChange]) -> None:
+    def notify(self, found: Iterable[ExecutionChange]) -> None:
         for change in found:
             for stream in self._open:
-                if not stream.rung.is_set() and stream.wants(change):
-                    stream.rung.set()
+                if not stream.changed.is_set() and stream.wants(change):
+                    stream.changed.set()
 
-    def tell_all(self) -> None:
+    def notify_all(self) -> None:
         for stream in self._open:
-            stream.rung.set()
+            stream.changed.set()
 
     def end_all(self) -> None:
         for stream in self._open:
             stream.end()
 
-    def hold_to(self, told: Mapping[str, LiveReader], asked: set[str]) -> None:
+    def update_readers(self, readers: Mapping[str, LiveReader], checked: set[str]) -> None:
         """End the streams of users who are logged out; update the permissions of the others."""
         for stream in self._open:
-            if stream.key not in asked or stream.reader is None:
+            if stream.key not in checked or stream.reader is None:
                 continue
-            stream.reader = told.get(stream.key)
+            stream.reader = readers.get(stream.key)
             if stream.reader is None:
                 stream.end()
 

@@ -39,35 +39,35 @@ class ReaderLookup:
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[LiveReader | None]] = {}
-        self._some = asyncio.Event()
+        self._pending = asyncio.Event()
 
     async def reader(self, key: str) -> LiveReader | None:
         """None where no user is logged in. Raises what the database raises."""
         if key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().create_future()
-            self._some.set()
+            self._pending.set()
         return await asyncio.shield(self._waiting[key])
 
-    async def open(self) -> None:
+    async def run(self) -> None:
         while True:
-            await self._some.wait()
+            await self._pending.wait()
             await asyncio.sleep(_BATCH_DELAY_S)
             await self._answer()
 
     async def _answer(self) -> None:
         keys = list(self._waiting)[:_MOST_KEYS]
-        asked = {key: self._waiting.pop(key) for key in keys}
+        futures = {key: self._waiting.pop(key) for key in keys}
         if not self._waiting:
-            self._some.clear()
+            self._pending.clear()
         try:
-            told = await run_query(load_readers, keys)
+            readers = await run_query(load_readers, keys)
         except DATABASE_ERRORS as problem:  # passed to the waiting requests; the loop continues
-            for one in asked.values():
+            for one in futures.values():
                 one.set_exception(problem)
                 one.exception()  # marks it as retrieved: the client may have disconnected
         else:
-            for key, one in asked.items():
-                one.set_result(told.get(key))
+            for key, one in futures.items():
+                one.set_result(readers.get(key))
 
 
 def load_readers(keys: Iterable[str]) -> dict[str, LiveReader]:

@@ -21,10 +21,12 @@ _KEYS_PER_QUERY = 500
 
 class Relay:
     def __init__(self, streams: LiveStreams) -> None:
-        self.hears = False  # without a subscription no stream is opened: it would get no events
+        self.subscribed = (
+            False  # without a subscription no stream is opened: it would get no events
+        )
         self._streams = streams
-        self._rung: set[UUID] = set()
-        self._some = asyncio.Event()
+        self._changed_ids: set[UUID] = set()
+        self._pending = asyncio.Event()
 
     async def listen(self) -> None:
         """Subscribe again after each failure. A page without a stream polls until it has one."""
@@ -32,9 +34,9 @@ class Relay:
             try:
                 await self._follow()
             except (redis.RedisError, OSError) as error:
-                log.warning("what changes is not heard: %s", type(error).__name__)
+                log.warning("Notifications of changes are not received: %s", type(error).__name__)
             finally:
-                self.hears = False
+                self.subscribed = False
                 self._streams.end_all()
             await asyncio.sleep(_RETRY_DELAY_S)
 
@@ -44,32 +46,32 @@ class Relay:
             own.pubsub(ignore_subscribe_messages=True) as heard,
         ):
             await heard.subscribe(CHANNEL, NEWS)
-            self.hears = True
+            self.subscribed = True
             while True:
                 message = await heard.get_message(timeout=5)  # checks Redis in between
                 if message is not None and self._streams:
-                    self._note(message["data"])
+                    self._add(message["data"])
 
-    def _note(self, said: bytes) -> None:
+    def _add(self, said: bytes) -> None:
         try:
-            self._rung.add(UUID(said.decode("ascii")))
+            self._changed_ids.add(UUID(said.decode("ascii")))
         except ValueError:
             return
-        self._some.set()
+        self._pending.set()
 
-    async def tell(self) -> None:
+    async def notify_streams(self) -> None:
         while True:
-            await self._some.wait()
-            self._some.clear()
-            ids, self._rung = self._rung, set()
+            await self._pending.wait()
+            self._pending.clear()
+            ids, self._changed_ids = self._changed_ids, set()
             try:
                 if len(ids) > _MOST_CALLS:
-                    self._streams.tell_all()
+                    self._streams.notify_all()
                 else:
-                    self._streams.tell(await run_query(load_changes, ids))
+                    self._streams.notify(await run_query(load_changes, ids))
             except DATABASE_ERRORS as error:
-                log.warning("nobody knows what changed: %s", type(error).__name__)
-                self._streams.tell_all()
+                log.warning("The changed calls cannot be loaded: %s", type(error).__name__)
+                self._streams.notify_all()
             await asyncio.sleep(_BATCH_DELAY_S)
 
     async def watch(self) -> None:
@@ -80,11 +82,11 @@ class Relay:
             keys = sorted(self._streams.keys)
             for start in range(0, len(keys), _KEYS_PER_QUERY):
                 some = keys[start : start + _KEYS_PER_QUERY]
-                self._streams.hold_to(await self._still(some), set(some))
+                self._streams.update_readers(await self._load_readers(some), set(some))
 
-    async def _still(self, keys: list[str]) -> dict[str, LiveReader]:
+    async def _load_readers(self, keys: list[str]) -> dict[str, LiveReader]:
         try:
             return await run_query(load_readers, keys)
         except DATABASE_ERRORS as error:
-            log.warning("nobody knows who is logged in: %s", type(error).__name__)
+            log.warning("The logged-in users cannot be loaded: %s", type(error).__name__)
             return {}

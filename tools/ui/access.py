@@ -41,13 +41,13 @@ def page(view: View) -> View:
     @never_cache
     def guarded(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
         if not request.user.is_authenticated:
-            return _to_login(request)
+            return _redirect_to_login(request)
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
         request_queue.set_organization(request.caller.organization_id)
         try:
             return view(request, *args, **kwargs)
         except ToolcribError as refusal:
-            return _refusal(request, refusal)
+            return _render_refusal(request, refusal)
 
     return guarded
 
@@ -89,7 +89,7 @@ def page_or_results(
     return remember(part, here)
 
 
-def _to_login(request: PageRequest) -> HttpResponse:
+def _redirect_to_login(request: PageRequest) -> HttpResponse:
     if not request.htmx:
         return redirect_to_login(request.get_full_path())
     # The whole page is redirected, so that the login page does not replace only a part of it.
@@ -97,7 +97,7 @@ def _to_login(request: PageRequest) -> HttpResponse:
     return HttpResponseClientRedirect(redirect_to_login(back)["Location"])
 
 
-def _refusal(request: PageRequest, refusal: ToolcribError) -> HttpResponse:
+def _render_refusal(request: PageRequest, refusal: ToolcribError) -> HttpResponse:
     context = {
         "status": refusal.http_status,
         "message": refusal.message,

@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 1000.0, 100.0
 FULL = 100.0
 WARNS = 80.0  # percent, as in alerts
 _FILLED = 0.8  # share of a column's place
-_LEAST = 1.0  # height of a part above zero
+_SMALLEST = 1.0  # height of a part above zero
 type Part = tuple[str, float]  # kind and amount
 
 
@@ -25,7 +25,7 @@ class ChartBar:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ChartColumn:
     """`x` and `width` are of its whole place, so that an empty column has a tooltip too."""
 
     hint: str
@@ -44,7 +44,7 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    columns: tuple[Column, ...]
+    columns: tuple[ChartColumn, ...]
     lines: tuple[ChartLine, ...] = ()
     width: float = WIDTH
     height: float = HEIGHT
@@ -60,23 +60,23 @@ class Gauge:
     says: str
 
 
-def stacked(days: Sequence[tuple[str, Sequence[Part]]]) -> Chart:
+def stacked_chart(days: Sequence[tuple[str, Sequence[Part]]]) -> Chart:
     """A column for each, with its tooltip; its parts are stacked, the first at the bottom."""
     most = max((sum(amount for _, amount in parts) for _, parts in days), default=0.0)
     place = WIDTH / max(1, len(days))
     return Chart(
         tuple(
-            Column(hint, at * place, place, tuple(_bars(parts, at * place, place, most)))
+            ChartColumn(hint, at * place, place, tuple(_bars(parts, at * place, place, most)))
             for at, (hint, parts) in enumerate(days)
         )
     )
 
 
-def lined(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequence[str]) -> Chart:
+def line_chart(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequence[str]) -> Chart:
     """A place for each point, with its tooltip and its value of each kind; None leaves a gap."""
     known = [value for _, values in points for value in values if value is not None]
     most, place = max(known, default=0.0), WIDTH / max(1, len(points))
-    columns = (Column(hint, at * place, place, ()) for at, (hint, _) in enumerate(points))
+    columns = (ChartColumn(hint, at * place, place, ()) for at, (hint, _) in enumerate(points))
     series = zip(*(values for _, values in points), strict=True)
     return Chart(
         tuple(columns),
@@ -120,7 +120,7 @@ def _bars(parts: Sequence[Part], left: float, place: float, most: float) -> Iter
 
 def _heights(parts: Sequence[Part], most: float) -> list[Part]:
     """Heights of parts; small ones get a visible height, which the largest part loses."""
-    heights = [(kind, max(_LEAST, HEIGHT * amount / most)) for kind, amount in parts]
+    heights = [(kind, max(_SMALLEST, HEIGHT * amount / most)) for kind, amount in parts]
     beyond = sum(height for _, height in heights) - HEIGHT
     if beyond > 0:
         at = max(range(len(heights)), key=lambda one: heights[one][1])
@@ -131,4 +131,4 @@ def _heights(parts: Sequence[Part], most: float) -> list[Part]:
 def _percent(part: Decimal | float, whole: Decimal | float) -> float:
     if not part:
         return 0.0
-    return max(_LEAST, float(part) / float(whole) * FULL) if whole else FULL
+    return max(_SMALLEST, float(part) / float(whole) * FULL) if whole else FULL

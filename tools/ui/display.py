@@ -29,7 +29,7 @@ _BLANK = re.compile(
 )
 _ALPHABETS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 _MOST_WORDS = 10
-_KINDS = {"+": "added", "-": "removed", "@": "place"}
+_LINE_KINDS = {"+": "added", "-": "removed", "@": "place"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,21 @@ class SourceStatus:
 
 def definition_text(raw: dict[str, Any], suspicions: Iterable[str]) -> DefinitionText:
     text = pretty(raw)
-    whole = pieces(text)
+    whole = visible_pieces(text)
     hidden = sum(bool(piece.name) for piece in whole)
-    return DefinitionText(whole, hidden, mixed_words(text), [pieces(one) for one in suspicions])
+    return DefinitionText(
+        whole, hidden, mixed_words(text), [visible_pieces(one) for one in suspicions]
+    )
 
 
-def pieces(text: str) -> list[VisiblePiece]:
+def visible_pieces(text: str) -> list[VisiblePiece]:
     """The whole of the text, each hidden character as a piece of its own."""
     found, begun = [], 0
     for match in _UNUSUAL.finditer(text):
-        if _hides(match[0]):
+        if _is_hidden(match[0]):
             if match.start() > begun:
                 found.append(VisiblePiece(text[begun : match.start()]))
-            found.append(_named(match[0]))
+            found.append(_hidden_character(match[0]))
             begun = match.end()
     if begun < len(text):
         found.append(VisiblePiece(text[begun:]))
@@ -93,25 +95,25 @@ def mixed_words(text: str) -> list[str]:
     if text.isascii():
         return []
     found = (match[0] for match in _WORD.finditer(text))
-    return list(dict.fromkeys(word for word in found if _mixes(word)))[:_MOST_WORDS]
+    return list(dict.fromkeys(word for word in found if _mixes_alphabets(word)))[:_MOST_WORDS]
 
 
 def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def on_one_line(value: Any) -> str:
+def json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     """A text cut to what a page can show; the API has the whole text."""
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} more characters"
 
 
-def milliseconds(length_ms: float | None) -> str:
+def format_duration(length_ms: float | None) -> str:
     if length_ms is None:
         return "–"
     if length_ms >= 60_000:
@@ -121,50 +123,51 @@ def milliseconds(length_ms: float | None) -> str:
     return f"{length_ms:.1f} ms" if length_ms < 100 else f"{length_ms:.0f} ms"
 
 
-def output_of(status: str, output: Any) -> str:
+def output_text(status: str, output: Any) -> str:
     """A text as it is, anything else as JSON; empty for a call that did not succeed."""
     if status != Status.SUCCESS:
         return ""
-    return cut(output if isinstance(output, str) else pretty(output))
+    return truncate(output if isinstance(output, str) else pretty(output))
 
 
-def maker_of(execution: Execution) -> str:
+def impersonator_name(execution: Execution) -> str:
     """The user who made a call by impersonation; empty for other calls."""
     another = execution.made_by if execution.made_by_id != execution.user_id else None
     return another.username if another else ""
 
 
-def difference(old: dict[str, Any] | None, new: dict[str, Any]) -> list[DiffLine] | None:
+def diff_definitions(old: dict[str, Any] | None, new: dict[str, Any]) -> list[DiffLine] | None:
     """The diff of two definitions; None where they are too long to compare."""
-    return text_difference(_lines(old) if old else [], _lines(new))
+    return diff_texts(_definition_lines(old) if old else [], _definition_lines(new))
 
 
-def text_difference(before: list[str], after: list[str]) -> list[DiffLine] | None:
+def diff_texts(before: list[str], after: list[str]) -> list[DiffLine] | None:
     """The diff of any two texts."""
     if len(before) + len(after) > MOST_LINES:
         return None
     changes = difflib.unified_diff(before, after, n=3, lineterm="")
     return [
-        DiffLine(_KINDS.get(text[:1], "same"), make_visible(text)) for text in list(changes)[2:]
+        DiffLine(_LINE_KINDS.get(text[:1], "same"), make_visible(text))
+        for text in list(changes)[2:]
     ]
 
 
-def _hides(character: str) -> bool:
+def _is_hidden(character: str) -> bool:
     return unicodedata.category(character) in _HIDDEN or bool(_BLANK.match(character))
 
 
-def _named(character: str) -> VisiblePiece:
+def _hidden_character(character: str) -> VisiblePiece:
     return VisiblePiece(f"U+{ord(character):04X}", unicodedata.name(character, "no name"))
 
 
-def _mixes(word: str) -> bool:
+def _mixes_alphabets(word: str) -> bool:
     if word.isascii():
         return False
     alphabets = {unicodedata.name(letter, "?").partition(" ")[0] for letter in word}
     return len(alphabets & _ALPHABETS) > 1
 
 
-def _lines(definition: dict[str, Any]) -> list[str]:
+def _definition_lines(definition: dict[str, Any]) -> list[str]:
     """JSON with the source below it: within JSON, changes of the source would be unreadable."""
     implementation = dict(definition.get("implementation") or {})
     source = implementation.pop("source", None)

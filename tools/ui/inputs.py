@@ -49,18 +49,18 @@ def choices(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, name) for name in names)
 
 
-def words(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def listed(kind: str, text: str) -> list[str] | None:
+def parse_name_choice(kind: str, text: str) -> list[str] | None:
     """Absent, empty and given lists differ (ruling 2)."""
     if kind == NONE:
         return []
-    return words(text) if kind == THESE else None
+    return split_names(text) if kind == THESE else None
 
 
-def json_of(one: FormInput, default: Any) -> Any:
+def parse_json_input(one: FormInput, default: Any) -> Any:
     """The value of a JSON input; the default for an empty one. Invalid JSON sets its error."""
     if not one.value.strip():
         return default
@@ -71,12 +71,12 @@ def json_of(one: FormInput, default: Any) -> Any:
         return default
 
 
-def plain(data: QueryDict) -> dict[str, str]:
+def form_values(data: QueryDict) -> dict[str, str]:
     """The last value of each field of a form."""
     return {key: str(data[key]) for key in data}
 
 
-def placed(flaws: list[dict[str, str]], inputs: Iterable[FormInput]) -> list[dict[str, str]]:
+def place_errors(flaws: list[dict[str, str]], inputs: Iterable[FormInput]) -> list[dict[str, str]]:
     """Set each error at the input that it is about; the other errors are returned.
 
     The error of a nested field (`implementation.source`) is set at its own input where there is
@@ -85,7 +85,9 @@ def placed(flaws: list[dict[str, str]], inputs: Iterable[FormInput]) -> list[dic
     by_place = {one.answers: one for one in inputs}
     left = []
     for flaw in flaws:
-        owner = next((by_place[one] for one in _around(flaw["field"]) if one in by_place), None)
+        owner = next(
+            (by_place[one] for one in _enclosing_fields(flaw["field"]) if one in by_place), None
+        )
         if owner is None:
             left.append(flaw)
         else:
@@ -94,7 +96,7 @@ def placed(flaws: list[dict[str, str]], inputs: Iterable[FormInput]) -> list[dic
     return left
 
 
-def _around(place: str) -> Iterable[str]:
+def _enclosing_fields(place: str) -> Iterable[str]:
     while place:
         yield place
         place = place.rpartition(".")[0]

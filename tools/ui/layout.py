@@ -111,32 +111,32 @@ class LayoutDrawing:
         return self.width <= MOST_SHRUNK
 
 
-def drawn(things: list[LayoutBox], chains: list[list[LayoutBox]]) -> LayoutDrawing:
+def draw_layout(things: list[LayoutBox], chains: list[list[LayoutBox]]) -> LayoutDrawing:
     """Each chain has the boxes of one edge."""
     boxes = list(dict.fromkeys([*things, *(box for chain in chains for box in chain)]))
-    _place(boxes, chains)
+    _place_boxes(boxes, chains)
     lines = [[LineSegment(*two) for two in pairwise(chain)] for chain in chains]
-    _fasten(piece for line in lines for piece in line)
+    _spread_ends(piece for line in lines for piece in line)
     return LayoutDrawing(
         width=max(box.x + box.width for box in boxes) + _MARGIN,
         height=max(box.y + box.height for box in boxes) + _MARGIN,
         things=things,
         labels=[box for box in boxes if box.kind == LABEL and box.lines],
-        lines=[_line(pieces) for pieces in lines],
+        lines=[_layout_line(pieces) for pieces in lines],
     )
 
 
-def chain(start: LayoutBox, end: LayoutBox, names: list[str]) -> list[LayoutBox]:
+def edge_boxes(start: LayoutBox, end: LayoutBox, names: list[str]) -> list[LayoutBox]:
     """The boxes of an edge, from one node to the other."""
     step = 1 if end.column >= start.column else -1
     passed = range(start.column + 2 * step, end.column, step)
-    named = label(start.column + step, [], names)
+    named = edge_label(start.column + step, [], names)
     return [start, named, *(LayoutBox(column, []) for column in passed), end]
 
 
-def label(column: int, head: list[str], names: list[str]) -> LayoutBox:
+def edge_label(column: int, head: list[str], names: list[str]) -> LayoutBox:
     left = len(names) - _SHOWN
-    shown = [cut(name) for name in names[:_SHOWN]]
+    shown = [shorten_name(name) for name in names[:_SHOWN]]
     return LayoutBox(
         column,
         [*head, *shown, *([f"and {left} more"] if left > 0 else [])],
@@ -144,11 +144,11 @@ def label(column: int, head: list[str], names: list[str]) -> LayoutBox:
     )
 
 
-def cut(name: str) -> str:
+def shorten_name(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-def _place(boxes: list[LayoutBox], chains: list[list[LayoutBox]]) -> None:
+def _place_boxes(boxes: list[LayoutBox], chains: list[list[LayoutBox]]) -> None:
     columns: dict[int, list[LayoutBox]] = defaultdict(list)
     for box in boxes:
         columns[box.column].append(box)
@@ -160,7 +160,7 @@ def _place(boxes: list[LayoutBox], chains: list[list[LayoutBox]]) -> None:
             beside[other].append(one)
     for sweep in range(_SWEEPS):
         for column in sorted(columns, reverse=sweep % 2 == 1):
-            _stack(columns[column], beside)
+            _stack_boxes(columns[column], beside)
     top = min(box.y for box in boxes)
     for box in boxes:
         box.y += _MARGIN - top
@@ -178,7 +178,7 @@ def _set_x(columns: dict[int, list[LayoutBox]]) -> None:
         x += width + _BETWEEN
 
 
-def _stack(boxes: list[LayoutBox], beside: dict[LayoutBox, list[LayoutBox]]) -> None:
+def _stack_boxes(boxes: list[LayoutBox], beside: dict[LayoutBox, list[LayoutBox]]) -> None:
     """Place each box in the order, and about the height, of its neighbors."""
     wanted = {box: _mean([other.middle for other in beside[box]] or [box.middle]) for box in boxes}
     boxes.sort(key=lambda box: (box.kind == "unreachable", wanted[box]))
@@ -195,7 +195,7 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _fasten(pieces: Iterable[LineSegment]) -> None:
+def _spread_ends(pieces: Iterable[LineSegment]) -> None:
     """Spread the ends of edges over the sides of their boxes, so that none overlap."""
     sides: dict[tuple[LayoutBox, int], list[tuple[float, LineSegment, bool]]] = defaultdict(list)
     for piece in pieces:
@@ -211,19 +211,19 @@ def _fasten(pieces: Iterable[LineSegment]) -> None:
                 piece.to_y = y
 
 
-def _line(pieces: list[LineSegment]) -> LayoutLine:
+def _layout_line(pieces: list[LineSegment]) -> LayoutLine:
     last = pieces[-1]
-    path = " ".join(_curve(piece, short=piece is last) for piece in pieces)
-    x, y, back = _edge(last.end, -last.side), last.to_y, last.side * _ARROW
+    path = " ".join(_curve_path(piece, short=piece is last) for piece in pieces)
+    x, y, back = _side_x(last.end, -last.side), last.to_y, last.side * _ARROW
     arrow = f"{x:.1f},{y:.1f} {x - back:.1f},{y - 4.5:.1f} {x - back:.1f},{y + 4.5:.1f}"
     return LayoutLine(path, arrow, back=last.end.column < pieces[0].start.column)
 
 
-def _curve(piece: LineSegment, *, short: bool) -> str:
+def _curve_path(piece: LineSegment, *, short: bool) -> str:
     """A path that is straight beside the boxes of a column, and curved between two columns."""
-    leaves, enters = _edge(piece.start, piece.side), _edge(piece.end, -piece.side)
+    leaves, enters = _side_x(piece.start, piece.side), _side_x(piece.end, -piece.side)
     if not piece.start.lines:
-        leaves = _edge(piece.start, -piece.side)  # continues at the end of the previous piece
+        leaves = _side_x(piece.start, -piece.side)  # continues at the end of the previous piece
     bend, unbend = piece.start.sides[piece.side > 0], piece.end.sides[piece.side < 0]
     half = (bend + unbend) / 2
     enters -= piece.side * _ARROW if short else 0
@@ -234,5 +234,5 @@ def _curve(piece: LineSegment, *, short: bool) -> str:
     )
 
 
-def _edge(box: LayoutBox, side: int) -> float:
+def _side_x(box: LayoutBox, side: int) -> float:
     return box.x + box.width if side > 0 else box.x

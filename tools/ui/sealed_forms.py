@@ -28,17 +28,17 @@ from tools.catalog.signatures import sealed_texts
 from tools.errors import Malformed
 from tools.models import User
 
-KEPT_S = 3600
+SEALED_FORM_S = 3600
 _NONCE_BYTES = 12
 _PURPOSE = b"toolcrib form that waits for proof"
-_LOST = "What you gave before cannot be read any more. Give it again."
+_STATE_UNREADABLE = "What you gave before cannot be read any more. Give it again."
 
 
 class SealedFormInvalid(Exception):
     """The form expired, or is of another session or address, or of another SECRET_KEY."""
 
 
-def seal(request: HttpRequest, *, without: tuple[str, ...]) -> str | None:
+def seal_form(request: HttpRequest, *, without: tuple[str, ...]) -> str | None:
     """The encrypted form with its files; None where they are too large for a page."""
     fields = [
         (name, str(value))
@@ -53,20 +53,20 @@ def seal(request: HttpRequest, *, without: tuple[str, ...]) -> str | None:
     ]
     said = json.dumps({"at": time.time(), "fields": fields, "files": files})
     nonce = os.urandom(_NONCE_BYTES)
-    body = _cipher().encrypt(nonce, zlib.compress(said.encode()), _bound_to(request))
+    body = _cipher().encrypt(nonce, zlib.compress(said.encode()), _associated_data(request))
     sealed = base64.urlsafe_b64encode(nonce + body).decode()
     return sealed if len(sealed) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE // 2 else None
 
 
-def restore(request: HttpRequest, sealed: str) -> None:
+def restore_form(request: HttpRequest, sealed: str) -> None:
     """Put the decrypted form and its files into the request. Raises `SealedFormInvalid`."""
     try:
         raw = base64.urlsafe_b64decode(sealed.encode())
-        body = _cipher().decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _bound_to(request))
+        body = _cipher().decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _associated_data(request))
     except (ValueError, InvalidTag):
         raise SealedFormInvalid from None
     said: dict[str, Any] = json.loads(zlib.decompress(body))
-    if time.time() - said["at"] > KEPT_S:
+    if time.time() - said["at"] > SEALED_FORM_S:
         raise SealedFormInvalid
     form = QueryDict(mutable=True)
     for name, value in said["fields"]:
@@ -80,21 +80,23 @@ def restore(request: HttpRequest, sealed: str) -> None:
     request._files = files  # type: ignore[attr-defined]
 
 
-def sealed(raw: Any, user: User, form: str) -> str:
+def seal_state(raw: Any, user: User, form: str) -> str:
     packed = base64.b85encode(zlib.compress(json.dumps(raw).encode(), 6)).decode()
-    return base64.b64encode(sealed_texts.seal(packed, **_place(user, form))).decode()
+    return base64.b64encode(sealed_texts.seal(packed, **_sealing_context(user, form))).decode()
 
 
-def opened(text: str, user: User, form: str) -> Any:
+def open_state(text: str, user: User, form: str) -> Any:
     """Raises `Malformed` for a text that was not sealed here, for this user and this form."""
     try:
-        packed = sealed_texts.unseal(base64.b64decode(text, validate=True), **_place(user, form))
+        packed = sealed_texts.unseal(
+            base64.b64decode(text, validate=True), **_sealing_context(user, form)
+        )
     except (sealed_texts.UnreadableSealedText, binascii.Error, ValueError):
-        raise Malformed(_LOST, code="not_kept") from None
+        raise Malformed(_STATE_UNREADABLE, code="not_kept") from None
     return json.loads(zlib.decompress(base64.b85decode(packed)))
 
 
-def _bound_to(request: HttpRequest) -> bytes:
+def _associated_data(request: HttpRequest) -> bytes:
     return json.dumps([request.session.session_key, request.get_full_path()]).encode()
 
 
@@ -102,7 +104,7 @@ def _cipher() -> AESGCM:
     return AESGCM(HKDF(SHA256(), 32, None, _PURPOSE).derive(settings.SECRET_KEY.encode()))
 
 
-def _place(user: User, form: str) -> dict[str, Any]:
+def _sealing_context(user: User, form: str) -> dict[str, Any]:
     return {
         "organization": user.organization_id,
         "row": uuid5(user.pk, form),

@@ -54,7 +54,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """503 where a component does not answer. Callers that may read the metrics get the reasons and
     what the sandbox lacks; others get states. Components are checked once a second at most."""
-    body = _readiness.now()
+    body = _readiness.current()
     if not _may_scrape(request):
         states = {
             name: said if said == "ok" else "unavailable" for name, said in body["checks"].items()
@@ -69,17 +69,17 @@ class _Readiness:
         self._body: dict[str, Any] = {}
         self._until = 0.0
 
-    def now(self) -> dict[str, Any]:
+    def current(self) -> dict[str, Any]:
         with self._lock:
             if time.monotonic() >= self._until:
-                self._body = self._asked()
+                self._body = self._run_checks()
                 self._until = time.monotonic() + CHECK_INTERVAL_S
             return self._body
 
     def forget(self) -> None:
         self._until = 0.0
 
-    def _asked(self) -> dict[str, Any]:
+    def _run_checks(self) -> dict[str, Any]:
         state = _sandboxd_state()
         answers = {name: check() for name, check in CHECKS.items()} | {
             "sandbox": _check_sandbox(state)

@@ -48,7 +48,7 @@ def test_a_fault_of_who_is_unknown_is_counted(monkeypatch, db):
 
     monkeypatch.setattr("tools.web.probes.healthz", fails)
     before = errors.server_errors.labels("GET /login/")._value.get()
-    monkeypatch.setattr("tools.ui.accounts.login.safe_next", fails)
+    monkeypatch.setattr("tools.ui.accounts.login.next_address", fails)
     answer = Client(raise_request_exception=False).get("/login/")
     assert answer.status_code == 500
     assert errors.server_errors.labels("GET /login/")._value.get() == before + 1

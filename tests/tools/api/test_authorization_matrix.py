@@ -422,7 +422,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "group-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_toolgroup")),
     "walk": {
         "get": Needs()
-    },  # the user's own, or an agent's as Explain: tests/ui/workflow/test_workflow_simulator.py
+    },  # the user's own, or an agent's as Explain: tests/ui/workflow/test_workflow.py
     "workflow": {"get": Needs(permission="tools.view_tool")},
     # Or with grants of the group that read_file is in: tests/ui/settings/test_workspace.py.
     "workspace": {"get": Needs(superuser=True)},

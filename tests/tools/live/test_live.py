@@ -44,7 +44,9 @@ def caller(place: Organization) -> Agent:
     return factories.agent(place, groups=["*"])
 
 
-def test_a_call_is_told_without_a_word_of_it(crib: cribs.Crib, person: User, caller: Agent) -> None:
+def test_an_event_carries_no_content_of_the_call(
+    crib: cribs.Crib, person: User, caller: Agent
+) -> None:
     with reading(crib, person, "executions") as stream:
         assert stream.answer.readline() == b": following\n"
         factories.execution(caller, text="secret")
@@ -56,14 +58,14 @@ def test_one_call_is_followed_by_its_id(crib: cribs.Crib, person: User, caller: 
     execution = factories.execution(caller)
     until(lambda: Execution.objects.get(pk=execution.pk).over)
     with (
-        reading(crib, person, execution.pk) as told,
-        reading(crib, person, uuid4()) as not_told,
+        reading(crib, person, execution.pk) as followed,
+        reading(crib, person, uuid4()) as unrelated,
     ):
         bell.ring(execution.pk)
-        assert told.hears_within(SOON_S) and not not_told.hears_within(NEVER_S)
+        assert followed.hears_within(SOON_S) and not unrelated.hears_within(NEVER_S)
 
 
-def test_what_is_held_is_told_to_who_decides(
+def test_users_who_decide_are_notified_of_calls_that_await_approval(
     crib: cribs.Crib, person: User, place: Organization
 ) -> None:
     factories.tool(place, requires_confirmation=True)
@@ -73,7 +75,7 @@ def test_what_is_held_is_told_to_who_decides(
 
 
 @pytest.mark.parametrize("topic", ["executions", "confirmations"])
-def test_a_person_without_rights_is_told_nothing_of_others(
+def test_a_user_without_permissions_is_not_notified_of_calls_of_others(
     crib: cribs.Crib, place: Organization, topic: str
 ) -> None:
     factories.tool(place, requires_confirmation=True)
@@ -83,7 +85,7 @@ def test_a_person_without_rights_is_told_nothing_of_others(
 
 
 @pytest.mark.part("walks")
-def test_another_organization_is_told_nothing(crib: cribs.Crib, person: User) -> None:
+def test_another_organization_is_not_notified(crib: cribs.Crib, person: User) -> None:
     elsewhere = factories.organization(f"other-{person.pk.hex[-8:]}")
     factories.tool(elsewhere)
     with reading(crib, person, "executions") as stream:
@@ -117,19 +119,19 @@ def test_a_stream_ends_with_what_it_was_opened_for(
     key, streams = logged_in(person), LiveStreams(8)
     topics = Topics.read(["executions"])
     with (
-        streams.place(key, topics, "") as over,
-        streams.place(logged_in(person), topics, "") as unread,
+        streams.open_stream(key, topics, "") as over,
+        streams.open_stream(logged_in(person), topics, "") as unread,
     ):
         over.reader = load_readers([key])[key]
         end(person)
         with ThreadPoolExecutor(1) as thread:  # Playwright runs a loop in this one
-            thread.submit(asyncio.run, ended(relay.Relay(streams), over)).result()
+            thread.submit(asyncio.run, watch_until_changed(relay.Relay(streams), over)).result()
         assert over.over and not unread.over
 
 
-async def ended(watching: relay.Relay, stream: LiveStream) -> None:
+async def watch_until_changed(watching: relay.Relay, stream: LiveStream) -> None:
     watch = asyncio.create_task(watching.watch())
-    await asyncio.wait_for(stream.rung.wait(), A_MINUTE_S)
+    await asyncio.wait_for(stream.changed.wait(), A_MINUTE_S)
     watch.cancel()
 
 
@@ -147,7 +149,7 @@ def test_the_running_product_ends_streams(crib: cribs.Crib, place: Organization)
     assert ends == {end.__name__: True for end in ENDS}
 
 
-def test_nobody_without_a_session_gets_a_stream(crib: cribs.Crib, person: User) -> None:
+def test_without_a_session_no_stream_is_opened(crib: cribs.Crib, person: User) -> None:
     found = urlsplit(reads.place(crib, logged_in(person)))
     for given in ({}, reads.cookie("x" * 32), reads.cookie("../../etc"), reads.cookie("")):
         one = reads.Reading(found.netloc, f"{found.path}?of=executions", given)
@@ -181,7 +183,7 @@ def test_a_page_of_ours_may_read_with_its_cookie(crib: cribs.Crib, person: User)
 
 @pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("topics", [(), ("everything",), ("%00",), tuple("abcdefghi"), ("1" * 40,)])
-def test_what_nobody_can_follow_is_refused(
+def test_invalid_topics_are_refused(
     crib: cribs.Crib, person: User, topics: tuple[str, ...]
 ) -> None:
     with reading(crib, person, *topics) as stream:

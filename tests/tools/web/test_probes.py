@@ -58,12 +58,12 @@ def ask(db: None, settings: Any, tmp_path: Path, client: Client) -> Iterator[Any
     settings.SANDBOX_SOCKET = str(tmp_path / "s")
     watch.cache_clear()
 
-    def asked(address: str, capability: Capability) -> Any:
+    def get_readiness(address: str, capability: Capability) -> Any:
         probes._readiness.forget()
         with sandboxd_that_says(settings.SANDBOX_SOCKET, capability):
             return client.get(address)
 
-    yield asked
+    yield get_readiness
     watch.cache_clear()
     probes._readiness.forget()
 

@@ -8,7 +8,7 @@ from audit.alerts import alerts
 from audit.models import Alert, AlertRule, AuditRecord
 from tests.ui.pages import notes
 from tools.models import Organization, User
-from tools.ui.accounts.login import WRONG
+from tools.ui.accounts.login import WRONG_LOGIN
 
 GOOD = "correct horse"
 
@@ -26,16 +26,16 @@ def test_a_person_logs_in_and_is_recorded(client: Client, person: User) -> None:
     assert record.source_ip == "127.0.0.1"
 
 
-def test_a_wrong_password_is_told_and_recorded(client: Client, person: User) -> None:
+def test_a_wrong_password_is_refused_and_recorded(client: Client, person: User) -> None:
     response = enter(client, person.username, "wrong")
     assert response.status_code == 401
-    assert notes(response)["refused"] == [WRONG]
+    assert notes(response)["refused"] == [WRONG_LOGIN]
     assert AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor=person.username).exists()
 
 
-def test_an_unknown_name_is_told_the_same(client: Client, person: User) -> None:
+def test_an_unknown_name_is_refused_the_same(client: Client, person: User) -> None:
     unknown = enter(client, f"nobody-{uuid4().hex}", "wrong")
-    assert notes(unknown)["refused"] == [WRONG]
+    assert notes(unknown)["refused"] == [WRONG_LOGIN]
 
 
 def test_what_an_unknown_name_was_stands_nowhere_and_its_guesses_are_one_alert(

@@ -17,7 +17,7 @@ from tests.ui.pages import inline_code, notes, text
 from tools.accounts.login import lockout
 from tools.accounts.roles import role_of
 from tools.models import Agent, Organization, PersonSession, Token, User
-from tools.ui.accounts.profile import VERBS, browser
+from tools.ui.accounts.profile import VERBS, browser_name
 
 OLD, NEW = "correct horse", "a good long one 7"
 CHANGE = {"old_password": OLD, "new_password1": NEW, "new_password2": NEW}
@@ -58,7 +58,7 @@ def test_every_page_leads_to_ones_profile(client_of) -> None:
     assert '<a class="title-link" href="/profile/"' in text(client_of().get("/"))
 
 
-def test_who_has_no_role_is_told_who_gives_one(client_of) -> None:
+def test_a_user_without_a_role_sees_who_grants_one(client_of) -> None:
     assert "no-role" in notes(client_of().get("/profile/"))
 
 
@@ -135,7 +135,7 @@ def test_this_browser_is_logged_out_to_the_login_page(person: User) -> None:
     assert not is_in(here)
 
 
-def test_all_other_browsers_are_logged_out_and_nobody_elses(
+def test_all_other_browsers_of_the_user_are_logged_out(
     person: User, organization: Organization
 ) -> None:
     here, others = enter(person), [enter(person, EDGE) for _ in range(3)]
@@ -145,7 +145,9 @@ def test_all_other_browsers_are_logged_out_and_nobody_elses(
     assert [is_in(one) for one in (here, *others, stranger)] == [True, False, False, False, True]
 
 
-def test_nobody_ends_the_session_of_another(person: User, organization: Organization) -> None:
+def test_a_session_of_another_user_cannot_be_ended(
+    person: User, organization: Organization
+) -> None:
     here, stranger = enter(person), enter(factories.superuser(organization))
     assert here.post(f"/profile/sessions/{row_of(stranger).pk}/end").status_code == 404
     assert here.post(f"/profile/sessions/{uuid4()}/end").status_code == 404
@@ -257,4 +259,4 @@ def test_a_profile_asks_the_same_of_the_database_however_much_there_is(
     ],
 )
 def test_a_browser_is_named_in_two_words(said: str, shown: str) -> None:
-    assert browser(said) == shown
+    assert browser_name(said) == shown

@@ -21,7 +21,7 @@ from tools.accounts.login import lockout
 from tools.models import Organization, SigningKey, Token, User
 from tools.ui import sealed_forms
 from tools.ui.accounts import reauthentication
-from tools.ui.accounts.reauthentication import WRONG
+from tools.ui.accounts.reauthentication import WRONG_PROOF
 
 GOOD = "correct horse"
 TOKEN = {"label": "<b>laptop</b>", "days": "7", "scope": ["read", "execute"]}
@@ -39,7 +39,7 @@ def sealed(page: Any) -> str:
     return str(found)
 
 
-def asked(page: Any) -> bool:
+def is_reauthentication_page(page: Any) -> bool:
     return "asks-for-proof" in notes(page)
 
 
@@ -51,7 +51,11 @@ def old(client_of, person: User) -> Client:
 
 def test_what_one_was_about_to_send_is_kept_and_goes_on(old: Client, person: User) -> None:
     page = old.post("/profile/tokens", TOKEN)
-    assert asked(page) and inline_code(page) == [] and "no-store" in page["Cache-Control"]
+    assert (
+        is_reauthentication_page(page)
+        and inline_code(page) == []
+        and "no-store" in page["Cache-Control"]
+    )
     assert "laptop" not in text(page) and 'value="execute"' not in text(page)
     assert not Token.objects.filter(user=person).exists()
     made = old.post("/profile/tokens", {"again.sealed": sealed(page), "again.password": GOOD})
@@ -74,7 +78,7 @@ def test_what_is_kept_is_good_for_one_session_one_address_and_an_hour(
     kept = {"again.sealed": sealed(old.post("/profile/tokens", TOKEN)), "again.password": GOOD}
     others = grow_old(client_of()).post("/profile/tokens", kept)
     elsewhere = grow_old(old).post("/keys/", kept)
-    monkeypatch.setattr(sealed_forms, "KEPT_S", -1)
+    monkeypatch.setattr(sealed_forms, "SEALED_FORM_S", -1)
     late = grow_old(old).post("/profile/tokens", kept)
     changed = grow_old(old).post("/profile/tokens", kept | {"again.sealed": "x" * 80})
     assert {one.status_code for one in (others, elsewhere, late, changed)} == {400}
@@ -86,23 +90,23 @@ def test_a_file_is_kept_too(admin_client: Client, organization: Organization) ->
     page = grow_old(admin_client).post(
         "/groups/new/", {"name": "with-file", "more": SimpleUploadedFile("a.json", b"{}")}
     )
-    assert asked(page)
+    assert is_reauthentication_page(page)
     request = RequestFactory().post("/groups/new/")
     request.session = admin_client.session
-    sealed_forms.restore(request, sealed(page))
+    sealed_forms.restore_form(request, sealed(page))
     assert request.POST["name"] == "with-file"
     assert request.FILES["more"].read() == b"{}"
 
 
 def test_once_proven_nothing_is_asked_for_a_while(old: Client, person: User) -> None:
     old.post("/profile/tokens", TOKEN | {"again.password": GOOD})
-    assert not asked(old.post("/profile/tokens", TOKEN))
+    assert not is_reauthentication_page(old.post("/profile/tokens", TOKEN))
     assert Token.objects.filter(user=person).count() == 2
 
 
 def test_a_wrong_password_sends_nothing_and_loses_nothing(old: Client, person: User) -> None:
     page = old.post("/profile/tokens", TOKEN | {"again.password": "wrong-canary"})
-    assert page.status_code == 401 and notes(page)["refused"] == [WRONG]
+    assert page.status_code == 401 and notes(page)["refused"] == [WRONG_PROOF]
     assert sealed(page) and "canary" not in text(page)
     assert not Token.objects.filter(user=person).exists()
     assert AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", actor=person.username).exists()
@@ -140,7 +144,7 @@ def test_a_page_comes_after_the_proof(admin_client: Client, organization: Organi
     place = reverse("key-distrust", args=[key.key_id if key else "none"])
     led = grow_old(admin_client).get(place)
     assert led["Location"] == f"/login/again/?next={place.replace('/', '%2F')}"
-    assert asked(admin_client.get(led["Location"]))
+    assert is_reauthentication_page(admin_client.get(led["Location"]))
     data = {"again.password": GOOD, "next": place}
     assert admin_client.post("/login/again/", data)["Location"] == place
 
@@ -155,7 +159,7 @@ def test_a_download_begins_after_the_proof(admin_client: Client) -> None:
 
 
 @pytest.mark.parametrize("where", ["https://evil.example", "//evil.example", "javascript:alert(1)"])
-def test_nobody_is_led_elsewhere(old: Client, where: str) -> None:
+def test_a_redirect_to_another_site_is_refused(old: Client, where: str) -> None:
     page = old.post("/login/again/", {"again.password": GOOD, "next": where})
     assert page["Location"] == "/home/"
 
@@ -188,14 +192,14 @@ def test_a_token_is_proof_of_its_own(admin_user: User, admin_client: Client) -> 
 
 def test_an_authorization_header_is_no_way_round_on_a_page(old: Client, person: User) -> None:
     page = old.post("/profile/tokens", TOKEN, headers={"Authorization": "Bearer x"})
-    assert asked(page) and not Token.objects.filter(user=person).exists()
+    assert is_reauthentication_page(page) and not Token.objects.filter(user=person).exists()
 
 
 def test_changes_in_the_administration_are_kept_too(admin_client: Client, person: User) -> None:
     place = f"/admin/tools/user/{person.pk}/password/"
     data = {"usable_password": "true", "password1": "a good long one 7",
             "password2": "a good long one 7"}  # fmt: skip
-    assert asked(grow_old(admin_client).post(place, data))
+    assert is_reauthentication_page(grow_old(admin_client).post(place, data))
     person.refresh_from_db()
     assert person.check_password(GOOD)
     assert admin_client.post(place, data | {"again.password": GOOD}).status_code == 302
@@ -226,7 +230,7 @@ def test_a_session_that_does_not_say_when_is_old(client_of, change: str) -> None
     else:
         session["authenticated_at"] = int(time.time()) + 3600
     session.save()
-    assert asked(client.post("/profile/tokens", TOKEN))
+    assert is_reauthentication_page(client.post("/profile/tokens", TOKEN))
 
 
 def test_much_is_not_carried_but_leads_back(old: Client, settings) -> None:
@@ -257,13 +261,13 @@ def test_suspending_asks_nothing_and_any_other_change_does(
 
 
 def test_the_addresses_that_are_open_are_there() -> None:
-    assert ADDRESSES.keys() >= reauthentication.OPEN
+    assert ADDRESSES.keys() >= reauthentication.OPEN_VIEWS
 
 
 def test_every_change_of_the_administration_asks(admin_client: Client) -> None:
     place = "/admin/tools/user/add/"
-    assert asked(grow_old(admin_client).post(place, {}))
-    assert not asked(admin_client.get(place))
+    assert is_reauthentication_page(grow_old(admin_client).post(place, {}))
+    assert not is_reauthentication_page(admin_client.get(place))
     with pytest.raises(NoReverseMatch):
         reverse("index")
 
@@ -274,7 +278,7 @@ def test_the_way_back_leads_nowhere_else(old: Client, referer: str) -> None:
     assert "evil" not in text(page)
 
 
-def test_who_has_no_password_is_told_other_ways(person: User) -> None:
+def test_a_user_without_a_password_sees_other_methods(person: User) -> None:
     client = password(person)
     person.set_unusable_password()
     person.save()

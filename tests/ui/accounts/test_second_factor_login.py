@@ -69,7 +69,7 @@ def test_a_code_of_another_minute_is_not_good(person: User, later_s: int) -> Non
 @pytest.mark.parametrize(
     "code", ["", "abc", "12345", "0" * 4000, "１２３４５６", "' or 1=1", "-12345"]
 )
-def test_what_is_no_code_is_told(person: User, code: str) -> None:
+def test_an_invalid_code_is_refused(person: User, code: str) -> None:
     with_app(person)
     page = enter(password(person), code=code)
     assert page.status_code == 401 and notes(page)["refused"] == [WRONG_CODE]
@@ -111,7 +111,9 @@ def test_a_recovery_code_lets_in_once(person: User) -> None:
     assert record.details["left"] == 9 and codes[0] not in str(vars(record))
 
 
-def test_nobody_uses_the_recovery_code_of_another(person: User, organization: Organization) -> None:
+def test_a_recovery_code_of_another_user_is_refused(
+    person: User, organization: Organization
+) -> None:
     other = factories.person(organization, password="correct horse")
     with_app(person)
     _, theirs = with_app(other)
@@ -168,7 +170,7 @@ def test_what_a_key_signed_is_good_once(client_of, person: User) -> None:
      '{"rawId": "AA", "response": {"clientDataJSON": "AA", "authenticatorData": "AA", '
      '"signature": "AA"}, "id": "AA", "type": "public-key"}', "[" * 20_000, "x" * 70_000],
 )  # fmt: skip
-def test_what_is_no_answer_of_a_key_is_told(client_of, person: User, answer: str) -> None:
+def test_an_invalid_answer_of_a_key_is_refused(client_of, person: User, answer: str) -> None:
     with_key(client_of())
     client = password(person)
     client.get(SECOND)

@@ -121,7 +121,7 @@ def test_a_key_of_elsewhere_is_not_taken(client_of, what: str, value: object) ->
         ({"name": "a", "key": "{" * 9000}, False),
     ],
 )
-def test_what_is_no_key_is_told(client_of, given: dict, of_name: bool) -> None:
+def test_an_invalid_key_is_refused(client_of, given: dict, of_name: bool) -> None:
     client = client_of()
     client.get(KEY)
     page = client.post(KEY, given)
@@ -156,7 +156,7 @@ def test_a_factor_is_removed_and_its_recovery_codes_with_the_last(client_of, per
     assert codes.count() == 2
 
 
-def test_nobody_removes_the_key_of_another(client_of, organization: Organization) -> None:
+def test_a_key_of_another_user_cannot_be_removed(client_of, organization: Organization) -> None:
     other = factories.person(organization, password="correct horse")
     with_key(password(other))
     key = SecurityKey.objects.get(user=other)
@@ -240,5 +240,5 @@ def test_a_session_that_has_not_proven_it_is_asked(approver: User, settings) -> 
     assert not is_in(client)
 
 
-def test_home_says_when_nobody_must_have_one(admin_client: Client) -> None:
+def test_home_says_when_no_user_must_have_a_factor(admin_client: Client) -> None:
     assert any("MFA_REQUIRED" in line for line in notes(admin_client.get("/home/"))["house-look"])

@@ -43,7 +43,7 @@ def go(client: Client, provider: OpenIdStub, **asked: str):
     return client.get(provider.consent(there["Location"]))
 
 
-def known(provider: OpenIdStub) -> User:
+def linked_user(provider: OpenIdStub) -> User:
     return SingleSignOn.objects.get(subject=provider.claims["sub"]).user
 
 
@@ -56,7 +56,7 @@ def test_the_first_login_makes_an_account_with_the_roles_of_its_groups(
 ) -> None:
     client = Client()
     assert go(client, provider, next="/executions/")["Location"] == "/executions/"
-    person = known(provider)
+    person = linked_user(provider)
     assert (person.organization, person.get_full_name()) == (organization, "Mira Okafor")
     assert roles_of(person) == ["role:approver", "role:viewer"]
     assert not person.has_usable_password() and not person.is_staff
@@ -88,16 +88,16 @@ def test_what_is_asked_carries_state_nonce_and_pkce(provider: OpenIdStub) -> Non
 
 def test_the_second_login_is_the_same_account(provider: OpenIdStub) -> None:
     go(Client(), provider)
-    person = known(provider)
+    person = linked_user(provider)
     provider.claims["preferred_username"] = "renamed"
     go(Client(), provider)
-    assert known(provider) == person
+    assert linked_user(provider) == person
     assert User.objects.filter(username="renamed").count() == 0
 
 
 def test_roles_are_kept_true_at_each_login(provider: OpenIdStub) -> None:
     go(Client(), provider)
-    person = known(provider)
+    person = linked_user(provider)
     own = Group.objects.create(name=f"our own {person.pk}")
     person.groups.add(own, Group.objects.get(name="role:auditor"))
     provider.claims["groups"] = ["admins", "unknown"]
@@ -114,7 +114,7 @@ def test_roles_are_kept_true_at_each_login(provider: OpenIdStub) -> None:
 def test_who_has_no_role_left_is_out_and_so_is_every_browser(provider: OpenIdStub) -> None:
     before, client = Client(), Client()
     go(before, provider)
-    person = known(provider)
+    person = linked_user(provider)
     provider.claims["groups"] = []
     page = go(client, provider)
     assert page.status_code == 403 and notes(page)["refused"] == [NO_ROLE]
@@ -124,13 +124,13 @@ def test_who_has_no_role_left_is_out_and_so_is_every_browser(provider: OpenIdStu
     assert failed.reason == "no_role"
 
 
-def test_nobody_without_a_role_gets_an_account(provider: OpenIdStub) -> None:
+def test_an_identity_without_a_role_gets_no_account(provider: OpenIdStub) -> None:
     provider.claims["groups"] = ["elsewhere"]
     assert go(Client(), provider).status_code == 403
     assert not SingleSignOn.objects.filter(subject=provider.claims["sub"]).exists()
 
 
-def test_an_address_or_a_name_matches_nobody(
+def test_an_address_or_a_name_matches_no_account(
     provider: OpenIdStub, organization: Organization
 ) -> None:
     chief = factories.superuser(organization)
@@ -138,7 +138,7 @@ def test_an_address_or_a_name_matches_nobody(
     provider.claims |= {"email": "chief@example.com", "email_verified": True}
     provider.claims["preferred_username"] = chief.username.upper()
     go(Client(), provider)
-    made = known(provider)
+    made = linked_user(provider)
     assert made != chief and made.username.startswith(f"{chief.username.upper()}-")
     assert not made.is_superuser
 
@@ -159,7 +159,7 @@ def test_an_address_or_a_name_matches_nobody(
         ("auth_time", "yesterday"),
     ],
 )
-def test_an_id_token_that_says_something_else_lets_nobody_in(
+def test_an_id_token_with_other_claims_is_refused(
     provider: OpenIdStub, claim: str, value: object
 ) -> None:
     provider.token[claim] = value
@@ -169,7 +169,7 @@ def test_an_id_token_that_says_something_else_lets_nobody_in(
     assert not is_in(client)
 
 
-def test_an_id_token_that_another_key_signed_lets_nobody_in(provider: OpenIdStub) -> None:
+def test_an_id_token_that_another_key_signed_is_refused(provider: OpenIdStub) -> None:
     provider.signs_with = rsa_key("two")
     assert go(Client(), provider).status_code == 403
 
@@ -198,11 +198,11 @@ def test_an_answer_is_good_once_and_in_the_browser_that_began(provider: OpenIdSt
 @pytest.mark.parametrize(
     "query", ["", "?code=x", "?state=x&code=y", "?error=access_denied&state=x"]
 )
-def test_an_answer_to_nothing_is_told(provider: OpenIdStub, query: str) -> None:
+def test_an_answer_without_a_request_is_refused(provider: OpenIdStub, query: str) -> None:
     assert Client().get(f"{BACK}{query}").status_code == 403
 
 
-def test_a_provider_that_is_gone_is_told(provider: OpenIdStub, settings) -> None:
+def test_an_unreachable_provider_is_reported(provider: OpenIdStub, settings) -> None:
     settings.OIDC_ISSUER = "http://127.0.0.1:9"
     page = Client().get(BEGIN)
     assert page.status_code == 503 and "Example ID" in notes(page)["single-sign-on"][0]
@@ -220,12 +220,12 @@ def test_the_button_is_there_where_it_is_set_up_alone(provider: OpenIdStub, sett
 
 def test_a_closed_account_stays_out(provider: OpenIdStub) -> None:
     go(Client(), provider)
-    User.objects.filter(pk=known(provider).pk).update(is_active=False)
+    User.objects.filter(pk=linked_user(provider).pk).update(is_active=False)
     client = Client()
     page = go(client, provider)
     assert page.status_code == 403 and "refused" in notes(page)
     assert not is_in(client)
-    failed = AuditRecord.objects.get(code="AUTH.LOGIN_FAILED", actor=known(provider).username)
+    failed = AuditRecord.objects.get(code="AUTH.LOGIN_FAILED", actor=linked_user(provider).username)
     assert failed.reason == "account_inactive"
 
 
@@ -233,7 +233,7 @@ def test_the_second_factor_is_ours_to_ask_where_the_provider_did_not(
     provider: OpenIdStub, settings
 ) -> None:
     go(Client(), provider)
-    with_app(known(provider))
+    with_app(linked_user(provider))
     client = Client()
     assert go(client, provider)["Location"] == "/login/second/"
     assert not is_in(client)
@@ -254,10 +254,10 @@ def test_groups_may_stand_in_userinfo(provider: OpenIdStub) -> None:
     del provider.claims["groups"]
     provider.userinfo["groups"] = ["staff"]
     go(Client(), provider)
-    assert roles_of(known(provider)) == ["role:approver", "role:viewer"]
+    assert roles_of(linked_user(provider)) == ["role:approver", "role:viewer"]
 
 
-def test_userinfo_of_somebody_else_is_not_believed(provider: OpenIdStub) -> None:
+def test_userinfo_of_another_subject_is_refused(provider: OpenIdStub) -> None:
     del provider.claims["groups"]
     provider.userinfo |= {"groups": ["admins"], "sub": "somebody else"}
     assert go(Client(), provider).status_code == 403
@@ -293,10 +293,10 @@ def test_a_person_connects_their_account_and_comes_in_by_either(
 
 def test_an_identity_is_one_persons(provider: OpenIdStub, person: User) -> None:
     go(Client(), provider)
-    owner = known(provider)
+    owner = linked_user(provider)
     client = connected(provider, person)
     assert codes(client.get("/profile/")) == ["identity_taken"]
-    assert known(provider) == owner
+    assert linked_user(provider) == owner
 
 
 def test_who_has_no_password_does_not_disconnect(provider: OpenIdStub) -> None:
@@ -305,7 +305,9 @@ def test_who_has_no_password_does_not_disconnect(provider: OpenIdStub) -> None:
     assert client.post("/profile/sso/disconnect").status_code == 409
 
 
-def test_the_provider_is_proof_when_it_asked_anew(provider: OpenIdStub, person: User) -> None:
+def test_the_provider_is_proof_when_it_authenticated_again(
+    provider: OpenIdStub, person: User
+) -> None:
     client = connected(provider, person)
     session = client.session
     session["authenticated_at"] = 1

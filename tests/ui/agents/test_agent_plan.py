@@ -6,7 +6,7 @@ from django.template.loader import render_to_string
 
 from tests.ui.pages import notes
 from tools.models import Organization
-from tools.ui.agents.agent_steps import reading_of, shown_plan
+from tools.ui.agents.agent_steps import plan_view, step_reader
 
 
 def told(**more: Any) -> dict[str, Any]:
@@ -16,8 +16,8 @@ def told(**more: Any) -> dict[str, Any]:
 
 
 def page_of(organization: Organization, *steps: dict[str, Any], revisions: int = 1) -> str:
-    reading = reading_of(organization.slug)
-    plan = shown_plan({"revisions": revisions, "steps": list(steps)}, reading)
+    reading = step_reader(organization.slug)
+    plan = plan_view({"revisions": revisions, "steps": list(steps)}, reading)
     return render_to_string("agents/agent_request.html#plan", {"plan": plan})
 
 
@@ -35,7 +35,7 @@ def test_a_step_below_its_threshold_says_that_a_person_is_asked(organization: Or
     assert "0.4" in below and "0.7" in below and 'data-tone="warn"' in page
 
 
-def test_a_plan_that_was_made_anew_says_so(organization: Organization) -> None:
+def test_a_revised_plan_says_so(organization: Organization) -> None:
     page = page_of(organization, told(outcome="failed", error_message="It broke."), revisions=2)
     assert "1" in notes(page)["made-anew"][0] and "It broke." in page
 
@@ -46,6 +46,6 @@ def test_what_a_model_wrote_into_a_plan_stays_data(organization: Organization) -
 
 
 def test_a_request_without_a_plan_has_none(organization: Organization) -> None:
-    reading = reading_of(organization.slug)
-    assert shown_plan(None, reading) is None
-    assert shown_plan({"revisions": 0, "steps": []}, reading) is None
+    reading = step_reader(organization.slug)
+    assert plan_view(None, reading) is None
+    assert plan_view({"revisions": 0, "steps": []}, reading) is None

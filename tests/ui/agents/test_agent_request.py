@@ -14,7 +14,7 @@ from tests.ui.pages import htmx, inline_code, notes, text
 from tools.accounts.callers import caller_of_user
 from tools.definitions.results import Status
 from tools.models import Agent, Execution, Organization, User
-from tools.ui.agents.agent_requests import TO_DO
+from tools.ui.agents.agent_requests import ADVICE
 from tools.ui.agents.agent_steps import MOST_OBSERVATION
 
 pytestmark = pytest.mark.usefixtures("has_a_model")
@@ -53,7 +53,7 @@ def test_what_is_open_follows_by_itself(admin_client: Client, agent: Agent) -> N
     assert "I look first." in changed and "<html" not in changed
 
 
-def test_a_request_that_nobody_has_begun_says_so(admin_client: Client, agent: Agent) -> None:
+def test_a_request_that_no_worker_has_begun_says_so(admin_client: Client, agent: Agent) -> None:
     page = page_of(admin_client, agent_runs.request_run_by_agent(agent))
     assert "awaits-worker" in notes(page)
 
@@ -79,7 +79,7 @@ def test_what_failed_says_what_to_do(admin_client: Client, agent: Agent) -> None
         error_code="TOKENS_SPENT", error_message="It used its 900 tokens without an answer.",
     )  # fmt: skip
     page = page_of(admin_client, run)
-    assert "TOKENS_SPENT" in page and notes(page)["to-do"] == [TO_DO["TOKENS_SPENT"]]
+    assert "TOKENS_SPENT" in page and notes(page)["to-do"] == [ADVICE["TOKENS_SPENT"]]
 
 
 def test_a_cut_answer_has_its_warning_beside_it(admin_client: Client, agent: Agent) -> None:

@@ -20,12 +20,12 @@ IMPERSONATES = ("tools.impersonate_agent", "tools.view_execution")
 NOBODYS = "8b8bd564-0590-489a-a584-20670118ad41"
 
 
-def given(**more: Any) -> dict[str, Any]:
+def form_values(**more: Any) -> dict[str, Any]:
     usual = {"question": "Which files are there?", "group": "default", "state": "undefined"}
     return {"pattern": "react", "model": "", "session": ""} | usual | more
 
 
-def made(organization: Organization) -> Execution:
+def latest_run(organization: Organization) -> Execution:
     return Execution.objects.filter(organization=organization, tool_name="run_agent").latest("pk")
 
 
@@ -40,8 +40,8 @@ def test_a_question_becomes_a_request_with_its_evidence(
     admin_client: Client, admin_user: User, organization: Organization
 ) -> None:
     bounds = {"max_iterations": "4", "max_tokens": "5000", "max_cost": "1.5", "timeout_s": "60"}
-    response = admin_client.post(NEW, given(group=["default", "read-only"], **bounds))
-    run = made(organization)
+    response = admin_client.post(NEW, form_values(group=["default", "read-only"], **bounds))
+    run = latest_run(organization)
     assert response["Location"] == f"/agent/requests/{run.pk}/"
     assert run.user == admin_user and run.requested_groups == ["default", "read-only"]
     assert run.timeout_s == 60.0 and run.parameters["max_cost"] == "1.5"
@@ -53,14 +53,14 @@ def test_a_question_becomes_a_request_with_its_evidence(
 def test_the_form_alone_is_enough(admin_client: Client, organization: Organization) -> None:
     form = fields(text(admin_client.get(NEW)))
     response = admin_client.post(NEW, form | {"question": "What is there?"})
-    assert response.status_code == 302 and made(organization).requested_groups == ["default"]
+    assert response.status_code == 302 and latest_run(organization).requested_groups == ["default"]
 
 
 def test_a_plan_has_its_threshold_and_its_model(
     admin_client: Client, organization: Organization
 ) -> None:
-    admin_client.post(NEW, given(pattern="plan", confidence="0.85", model="another"))
-    asked = made(organization).parameters
+    admin_client.post(NEW, form_values(pattern="plan", confidence="0.85", model="another"))
+    asked = latest_run(organization).parameters
     assert (asked["pattern"], asked["confidence"], asked["model"]) == ("plan", 0.85, "another")
     assert "shared_with" not in asked
 
@@ -68,8 +68,8 @@ def test_a_plan_has_its_threshold_and_its_model(
 def test_a_request_is_shared_with_agents_by_their_names(
     admin_client: Client, organization: Organization
 ) -> None:
-    admin_client.post(NEW, given(shared_with=" scout, ,writer,"))
-    assert made(organization).parameters["shared_with"] == ["scout", "writer"]
+    admin_client.post(NEW, form_values(shared_with=" scout, ,writer,"))
+    assert latest_run(organization).parameters["shared_with"] == ["scout", "writer"]
 
 
 def test_a_request_in_a_session_names_no_groups(
@@ -80,8 +80,8 @@ def test_a_request_in_a_session_names_no_groups(
     )
     client = client_of()
     assert str(session.pk) in text(client.get(NEW))
-    client.post(NEW, given(session=str(session.pk)))
-    assert made(organization).session == session
+    client.post(NEW, form_values(session=str(session.pk)))
+    assert latest_run(organization).session == session
 
 
 # --- as whom --------------------------------------------------------------------
@@ -90,8 +90,8 @@ def test_a_request_in_a_session_names_no_groups(
 def test_a_request_as_an_agent_is_the_agents(
     client_of: Grant, person: User, agent: Agent, organization: Organization
 ) -> None:
-    client_of(*IMPERSONATES).post(NEW, given(**{"as": agent.slug}))
-    run = made(organization)
+    client_of(*IMPERSONATES).post(NEW, form_values(**{"as": agent.slug}))
+    run = latest_run(organization)
     assert run.agent == agent and run.made_by == person
     record = AuditRecord.objects.get(execution_id=run.pk, code="TOOL.ACCEPT")
     assert record.actor == agent.slug
@@ -105,7 +105,7 @@ def test_an_agent_that_is_not_ones_is_not_there(
     theirs = factories.agent(factories.organization(f"org-{uuid4().hex[:12]}"), "theirs")
     client = client_of("tools.view_execution")
     for slug in (agent.slug, theirs.slug, "nobody"):
-        answer = getattr(client, method)(NEW, given(**{"as": slug}))
+        answer = getattr(client, method)(NEW, form_values(**{"as": slug}))
         assert answer.status_code == 404
     assert agent.slug not in text(client.get(NEW)) and none_made(organization)
 
@@ -114,7 +114,7 @@ def test_another_caller_brings_its_groups_and_keeps_the_question(
     client_of: Grant, organization: Organization
 ) -> None:
     other = factories.agent(organization, groups=["default", "knowledge"])
-    page = text(client_of(*IMPERSONATES).post(NEW, given(**{"as": other.slug, "do": "as"})))
+    page = text(client_of(*IMPERSONATES).post(NEW, form_values(**{"as": other.slug, "do": "as"})))
     assert 'value="knowledge"' in page and "Which files are there?" in page
     assert none_made(organization)
 
@@ -123,7 +123,7 @@ def test_a_group_that_is_not_granted_lends_nothing(
     client_of: Grant, organization: Organization
 ) -> None:
     factories.tool(organization, "hidden_joke", group=["hidden"])
-    page = text(client_of().post(NEW, given(group="hidden", do="preview")))
+    page = text(client_of().post(NEW, form_values(group="hidden", do="preview")))
     assert "hidden_joke" not in page and "no-tools" in notes(page)
 
 
@@ -143,10 +143,10 @@ def test_a_group_that_is_not_granted_lends_nothing(
         ("model", "gpt\x01", ""), ("session", NOBODYS, ""),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_at_its_field_and_nothing_is_lost(
+def test_an_error_is_shown_at_its_field_and_no_value_is_lost(
     admin_client: Client, organization: Organization, name: str, value: str, says: str
 ) -> None:
-    sent = given(group=["default", "write"], state="kept-state") | {name: value}
+    sent = form_values(group=["default", "write"], state="kept-state") | {name: value}
     response = admin_client.post(NEW, sent)
     page = text(response)
     assert response.status_code == 200 and inline_code(response) == []
@@ -157,8 +157,8 @@ def test_what_is_wrong_is_told_at_its_field_and_nothing_is_lost(
 
 
 def test_nonsense_is_no_fault_of_ours(admin_client: Client) -> None:
-    for sent in ({}, {"nonsense": "1"}, given(state="\x01" * 300, group=["\x01"] * 200),
-                 given(other_group="x" * 5000)):  # fmt: skip
+    for sent in ({}, {"nonsense": "1"}, form_values(state="\x01" * 300, group=["\x01"] * 200),
+                 form_values(other_group="x" * 5000)):  # fmt: skip
         assert admin_client.post(NEW, sent).status_code < 500
     for query in ("continues=x", f"replays={uuid4()}"):
         assert admin_client.get(f"{NEW}?{query}").status_code == 404
@@ -170,7 +170,7 @@ def test_without_a_model_the_form_says_what_to_do(
     settings.LLM_BASE_URL = ""
     page = text(admin_client.get(NEW))
     assert "LLM_BASE_URL" in notes(page)["no-model"][0]
-    answer = text(admin_client.post(NEW, given()))
+    answer = text(admin_client.post(NEW, form_values()))
     assert "not-asked-without-model" in notes(answer) and "Which files are there?" in answer
     assert none_made(organization)
 
@@ -180,7 +180,7 @@ def test_a_refusal_keeps_the_form(
 ) -> None:
     tool = find_tool(organization, "run_agent")
     set_enabled(tool=tool, enabled=False, by=factories.by(organization))
-    response = client_of().post(NEW, given())
+    response = client_of().post(NEW, form_values())
     assert response.status_code >= 400 and "Which files are there?" in text(response)
 
 
@@ -192,7 +192,7 @@ def test_the_preview_shows_what_the_filter_leaves(
 ) -> None:
     factories.tool(organization, "desk_joke", group=["desk"])
     factories.tool(organization, "later_joke", group=["desk"], available_in_states=["later"])
-    sent = given(group="desk", do="preview", question="")
+    sent = form_values(group="desk", do="preview", question="")
     page = text(admin_client.post(NEW, sent, headers=htmx("toolbox")))
     assert "desk_joke" in page and "later_joke" not in page and "<html" not in page
     later = text(admin_client.post(NEW, sent | {"state": "later"}))
@@ -221,7 +221,7 @@ def test_one_goes_on_from_a_request_in_its_groups(
         caller_of_user(person), group=["default"])), "x")  # fmt: skip
     sent = {"continues": str(before.pk), "question": "And then?", "as": ""}
     assert client.post(NEW, sent).status_code == 302
-    run = made(organization)
+    run = latest_run(organization)
     assert run.parameters["continues"] == str(before.pk) and run.requested_groups == ["default"]
 
 
@@ -236,7 +236,7 @@ def test_a_replay_keeps_the_question_and_takes_another_model(
     )
     sent = {"replays": str(before.pk), "model": "another", "as": ""}
     assert client_of().post(NEW, sent).status_code == 302
-    asked = made(organization).parameters
+    asked = latest_run(organization).parameters
     assert asked["replays"] == str(before.pk) and asked["model"] == "another"
     assert asked["question"] == "What is there to read?" and asked["max_iterations"] == 7
 
@@ -247,7 +247,7 @@ def test_another_organizations_request_is_not_there(
 ) -> None:
     other = factories.organization(f"org-{uuid4().hex[:12]}")
     theirs = agent_runs.request_run_by_agent(factories.agent(other))
-    sent = given(**{kind: str(theirs.pk)})
+    sent = form_values(**{kind: str(theirs.pk)})
     assert admin_client.post(NEW, sent).status_code == 404
     assert admin_client.get(f"{NEW}?{kind}={theirs.pk}").status_code == 404
     assert none_made(organization)
@@ -263,4 +263,4 @@ def test_who_has_not_the_same_rights_does_not_go_on(
         NEW, {"continues": str(before.pk), "question": "And then?"}
     )
     assert response.status_code == 403 and "not_the_same_rights" in text(response)
-    assert made(organization) == before
+    assert latest_run(organization) == before

@@ -16,8 +16,8 @@ from tests.ui.pages import notes, text
 from tools.approvals import decisions
 from tools.execution import actions
 from tools.models import Agent, Confirmation, Organization, Tool
-from tools.ui.approvals.confirmations import LONGEST
-from tools.ui.display import mixed_words, pieces
+from tools.ui.approvals.confirmations import MOST_CHARACTERS
+from tools.ui.display import mixed_words, visible_pieces
 
 ADDRESS = "/confirmations/"
 
@@ -124,13 +124,15 @@ def test_nothing_picked_decides_nothing(browser: Client, confirmation: Confirmat
 def test_the_enter_key_decides_nothing(browser: Client, confirmation: Confirmation) -> None:
     for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
         form = text(browser.get(address)).partition("/confirmations/decide")[2]
-        assert form.index('<button class="unseen" disabled') < form.index('<button class="primary"')
+        assert form.index('<button class="visually-hidden" disabled') < form.index(
+            '<button class="primary"'
+        )
 
 
 def test_long_arguments_are_decided_where_they_stand_whole(
     browser: Client, agent: Agent, asks: Tool
 ) -> None:
-    long = call_awaiting_approval(agent, text="a" * LONGEST + "THE END")
+    long = call_awaiting_approval(agent, text="a" * MOST_CHARACTERS + "THE END")
     page = text(browser.get(ADDRESS))
     assert "THE END" not in page and f"approve {long.pk}" not in page and str(long.pk) in page
     assert f'name="pick" value="{long.pk}"' not in page
@@ -167,12 +169,12 @@ def test_what_cannot_be_seen_is_named(
 
 def test_what_can_be_seen_is_shown_as_it_is() -> None:
     plain = 'Grüße, 日本語, العربية, emoji 🙂 and "quotes"\n'
-    assert [piece.text for piece in pieces(plain)] == [plain]
-    assert "".join(piece.text for piece in pieces("a\u200bb")) == "aU+200Bb"
-    assert pieces("") == []
+    assert [piece.text for piece in visible_pieces(plain)] == [plain]
+    assert "".join(piece.text for piece in visible_pieces("a\u200bb")) == "aU+200Bb"
+    assert visible_pieces("") == []
 
 
-def test_words_of_several_alphabets_are_told(browser: Client, agent: Agent, asks: Tool) -> None:
+def test_words_of_several_alphabets_are_reported(browser: Client, agent: Agent, asks: Tool) -> None:
     assert mixed_words("p\u0430ypal.com Привет hello") == ["p\u0430ypal"]
     call_awaiting_approval(agent, text="p\u0430ypal.com")
     assert "p\u0430ypal" in notes(browser.get(ADDRESS))["mixed-alphabets"][0]
@@ -242,7 +244,7 @@ def test_the_page_says_when_the_queue_has_changed(
 
 def test_the_navigation_counts_what_waits(browser: Client, confirmation: Confirmation) -> None:
     page = text(browser.get("/"))
-    assert f'href="{ADDRESS}"' in page and re.search(r'class="held-count"[^>]*>1<', page)
+    assert f'href="{ADDRESS}"' in page and re.search(r'class="approval-count"[^>]*>1<', page)
 
 
 def test_who_may_only_look_gets_no_button(client_of: Grant, confirmation: Confirmation) -> None:

@@ -12,7 +12,7 @@ from tools.authorization.pins import set_pins
 from tools.catalog.actions import update_tool
 from tools.catalog.signatures import keys, verification
 from tools.models import Organization, Tool, ToolVersion
-from tools.ui.catalog.tool_versions import FLAWS
+from tools.ui.catalog.tool_versions import SIGNATURE_PROBLEMS
 
 PAGE = "/tools/echo/difference/"
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
@@ -34,14 +34,14 @@ def current(tool: Tool) -> ToolVersion:
     return ToolVersion.objects.get(pk=Tool.objects.get(pk=tool.pk).version_id)
 
 
-def test_the_last_two_are_told_apart_where_none_is_named(admin_client: Client, tool: Tool) -> None:
+def test_the_last_two_versions_are_compared_by_default(admin_client: Client, tool: Tool) -> None:
     page = text(admin_client.get(PAGE))
     assert '<option value="1.0.0" selected>1.0.0</option>' in page
     assert '<option value="1.0.1" selected data-note="in-use">' in page
     assert "U+3164 HANGUL FILLER</mark>" in page and "\u3164" not in page
 
 
-def test_any_two_are_told_apart(admin_client: Client, tool: Tool) -> None:
+def test_any_two_versions_are_compared(admin_client: Client, tool: Tool) -> None:
     change(tool, description="Third words.")
     page = text(admin_client.get(f"{PAGE}?from=1.0.0&to=1.0.2"))
     assert "<ins>Third words.</ins>" in page and "Other" not in page
@@ -69,7 +69,7 @@ def test_going_back_is_asked_on_the_page(admin_client: Client, tool: Tool) -> No
     assert current(tool).label == "1.0.1"
 
 
-def test_what_restoring_does_is_told_from_what_is_in_use(admin_client: Client, tool: Tool) -> None:
+def test_a_rollback_is_compared_with_the_current_version(admin_client: Client, tool: Tool) -> None:
     change(tool, description="Third words.")
     answer = admin_client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes")
     assert answer["Location"] == f"{PAGE}?from=1.0.2&to=1.0.0&restore=yes"
@@ -100,7 +100,9 @@ def test_what_is_not_what_was_signed_is_not_restored(admin_client: Client, tool:
     sent = {"version": "1.0.0", "digest": current(tool).digest}
     page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
     (said,) = notes(page)["message-error"]
-    assert "1.0.0" in said and FLAWS[verification.ALTERED] in notes(page)["version-flaw"]
+    assert (
+        "1.0.0" in said and SIGNATURE_PROBLEMS[verification.ALTERED] in notes(page)["version-flaw"]
+    )
     assert current(tool).label == "1.0.1"
 
 
@@ -132,21 +134,21 @@ def test_the_tools_page_says_of_each_version_why_and_by_which_key(
     assert current(tool).key_id in page and f'href="{PAGE}"' in page
 
 
-def test_a_flaw_is_told_in_words(
+def test_an_invalid_signature_is_explained(
     admin_client: Client, organization: Organization, tool: Tool
 ) -> None:
     forge(tool.versions.get(label="1.0.0"))
     page = text(admin_client.get("/tools/echo/"))
-    altered = [FLAWS[verification.ALTERED]]
+    altered = [SIGNATURE_PROBLEMS[verification.ALTERED]]
     assert notes(page)["version-flaw"] == altered and len(notes(page)["authentic"]) == 1
     assert notes(admin_client.get("/tools/echo/versions/1/"))["version-flaw"] == altered
     by = factories.by(organization)
     keys.distrust_key(organization=organization, key_id=current(tool).key_id, by=by)
     flaws = notes(admin_client.get("/tools/echo/"))["version-flaw"]
-    assert FLAWS[verification.DISTRUSTED] in flaws
+    assert SIGNATURE_PROBLEMS[verification.DISTRUSTED] in flaws
 
 
-def test_who_keeps_to_a_version_is_told_to_who_may_see_agents(
+def test_pinned_agents_are_shown_to_users_who_may_view_agents(
     admin_client: Client, client_of: Grant, organization: Organization, tool: Tool
 ) -> None:
     agent = factories.agent(organization, "careful")

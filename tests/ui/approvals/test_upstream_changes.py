@@ -104,9 +104,7 @@ def test_what_is_hidden_is_named_where_it_stands(
     assert change.digest in page and drift.compared_to(change).digest in page
 
 
-def test_words_that_differ_are_told_from_those_that_do_not(
-    admin_client: Client, tool: Tool
-) -> None:
+def test_words_that_differ_are_marked(admin_client: Client, tool: Tool) -> None:
     change = says(tool, description="Returns what it was told.")
     page = text(admin_client.get(f"/changes/{change.pk}/"))
     assert "Returns what it was <del>given.</del>" in page
@@ -230,7 +228,7 @@ def test_a_policy_that_is_none_changes_nothing(admin_client: Client, tool: Tool)
     assert Tool.objects.get(pk=tool.pk).on_drift == "refuse"
 
 
-def test_a_change_of_a_deleted_tool_waits_for_nobody(
+def test_a_change_of_a_deleted_tool_is_not_listed(
     admin_client: Client, change: UpstreamChange
 ) -> None:
     delete_tool(tool=change.tool, by=factories.by(change.tool.organization))

@@ -47,9 +47,7 @@ def test_channels_are_for_who_may_see_them(client_of, hook) -> None:
     assert "ops hook" in page and f"/audit/alerts/channels/{hook[0].pk}/test/" not in page
 
 
-def test_what_could_not_be_told_stands_there_with_its_reason(
-    admin_client: Client, hook, alert
-) -> None:
+def test_a_failed_delivery_is_shown_with_its_reason(admin_client: Client, hook, alert) -> None:
     AlertDelivery.objects.create(
         alert=alert, channel=hook[0], attempts=32, given_up_at=timezone.now(), problem="It is gone."
     )

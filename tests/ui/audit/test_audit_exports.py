@@ -24,7 +24,7 @@ PAGE = "/audit/exports/"
 
 
 @pytest.fixture(autouse=True)
-def _here(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _export_directory(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory of its own; and the connection stays, for it holds the test's transaction."""
     settings.DATA_DIR = tmp_path
     monkeypatch.setattr(connection, "close", lambda: None)
@@ -37,14 +37,14 @@ def happened(organization: Organization) -> None:
     record(Event.TOOL_END, by=by, outcome=Outcome.SUCCESS, subject="dull")
 
 
-def asked(client: Client) -> QuerySet[AuditExport]:
+def requested_exports(client: Client) -> QuerySet[AuditExport]:
     """What this person asked for: others of the installation have exports of their own."""
     return AuditExport.objects.filter(asked_by_id=client.session["_auth_user_id"])
 
 
 def ask(client: Client, **given: str) -> AuditExport:
     client.post(PAGE, {"format": "jsonl", **given})
-    return asked(client).latest("created_at")
+    return requested_exports(client).latest("created_at")
 
 
 def written(client: Client, **given: str) -> AuditExport:
@@ -86,20 +86,20 @@ def test_that_it_was_asked_for_written_and_fetched_is_on_record(
         {"format": "a"}, {"q": "?"},
     ],
 )  # fmt: skip
-def test_bad_input_is_told(admin_client: Client, given: dict[str, str]) -> None:
+def test_bad_input_is_refused(admin_client: Client, given: dict[str, str]) -> None:
     response = admin_client.post(PAGE, {"format": "csv", **given})
     (field,) = given
     assert response.status_code == 400 and f"flaw-{field}" in notes(response)
-    assert not asked(admin_client).exists()
+    assert not requested_exports(admin_client).exists()
 
 
-def test_nobody_has_more_than_a_few_at_a_time(admin_client: Client) -> None:
+def test_the_exports_of_a_user_are_limited(admin_client: Client) -> None:
     for _ in range(background_exports.MOST_EXPORTS):
         ask(admin_client)
     response = admin_client.post(PAGE, {"format": "csv"})
     (flaw,) = notes(response)["flaw-format"]
     assert response.status_code == 400 and str(background_exports.MOST_EXPORTS) in flaw
-    admin_client.post(f"{PAGE}{asked(admin_client).earliest('created_at').pk}/remove/")
+    admin_client.post(f"{PAGE}{requested_exports(admin_client).earliest('created_at').pk}/remove/")
     assert admin_client.post(PAGE, {"format": "csv"}).status_code == 302
 
 
@@ -204,7 +204,7 @@ def test_one_that_is_too_large_says_what_to_do(
     assert notes(admin_client.get(PAGE))["problem"] == [row.problem]
 
 
-def test_one_whose_worker_died_is_told(admin_client: Client) -> None:
+def test_an_export_whose_worker_died_is_shown(admin_client: Client) -> None:
     row = ask(admin_client)
     AuditExport.objects.filter(pk=row.pk).update(
         state="running", moved_at=timezone.now() - timedelta(hours=1)
@@ -217,7 +217,7 @@ def test_one_whose_worker_died_is_told(admin_client: Client) -> None:
 def test_no_more_are_written_at_once_than_workers_can_be_spared(admin_client: Client) -> None:
     for _ in range(3):
         ask(admin_client)
-    for row in asked(admin_client)[: background_exports.MOST_RUNNING]:
+    for row in requested_exports(admin_client)[: background_exports.MOST_RUNNING]:
         AuditExport.objects.filter(pk=row.pk).update(state="running")
     assert background_exports.write_next_export() is None
 

@@ -191,7 +191,7 @@ def test_facets_count_what_there_is_and_lead_to_it(
     by = Actor("agent", "crow", organization.slug)
     record(Event.TOOL_END, by=by, outcome=Outcome.SUCCESS, subject="dull")
     page = text(admin_client.get("/audit/?code=TOOL."))
-    facets = page.partition('class="tallies"')[2].partition("</details>")[0]
+    facets = page.partition('class="facet-counts"')[2].partition("</details>")[0]
     assert ">TOOL.DENY <b>1</b>" in facets and ">crow <b>1</b>" in facets
     assert "tallies" not in text(admin_client.get("/audit/?q=magpie"))
 

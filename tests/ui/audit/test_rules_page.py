@@ -102,7 +102,7 @@ def test_every_kind_can_be_counted(admin_client: Client, denials: None, rule: st
         ({"kind": "first_use"}, ""),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_and_no_fault_of_ours(
+def test_bad_input_is_refused_without_a_server_error(
     admin_client: Client, given: dict[str, str], note: str
 ) -> None:
     response = admin_client.post(NEW, GIVEN | given)
@@ -114,7 +114,7 @@ def test_bad_input_is_told_and_no_fault_of_ours(
 
 
 @pytest.mark.parametrize("text_", ["nan", "inf", "1e999", "-1", "x", ""])
-def test_numbers_that_are_none_are_told(admin_client: Client, text_: str) -> None:
+def test_invalid_numbers_are_refused(admin_client: Client, text_: str) -> None:
     rule = AlertRule.objects.get(kind="hasty_approval")
     given = {"severity": "info", "window": "1", "unit": "hours", "least": "1"}
     response = admin_client.post(address(rule), given | {"number.seconds": text_})

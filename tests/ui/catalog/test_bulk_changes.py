@@ -113,7 +113,7 @@ def test_undo_takes_back_what_is_still_as_it_was_left(
 
 
 @pytest.mark.usefixtures("tools")
-def test_what_changed_after_it_was_shown_is_told_and_not_done(
+def test_a_tool_changed_since_the_preview_is_reported_and_not_changed(
     admin_client: Client, organization: Organization
 ) -> None:
     shown = outlook(admin_client, "put", *NAMES, into="barn")

@@ -169,7 +169,7 @@ def test_the_switch_gives_htmx_the_row_alone(admin_client: Client) -> None:
     assert '"text": "read_file is disabled."' in part["HX-Trigger"]
 
 
-def test_the_switch_sends_nobody_elsewhere(admin_client: Client) -> None:
+def test_the_switch_does_not_redirect_to_another_site(admin_client: Client) -> None:
     response = admin_client.post("/tools/read_file/disable", {"next": "//evil.example"})
     assert response["Location"] == "/"
 

@@ -110,7 +110,7 @@ def file(name: str, content: Any) -> SimpleUploadedFile:
     return SimpleUploadedFile(name, raw)
 
 
-def test_nothing_is_written_before_somebody_looked(
+def test_nothing_is_written_before_the_preview(
     admin_client: Client, organization: Organization
 ) -> None:
     page = look(admin_client, [plain("a"), plain("b")])
@@ -170,7 +170,7 @@ def test_the_list_of_a_server_needs_its_name(
 ) -> None:
     write(admin_client, look(admin_client, {"mcpServers": {"w": {"url": "https://w.example/"}}}))
     page = look(admin_client, MCP_LIST)
-    assert notes(page)["flaw"] == [import_page._WHOSE]
+    assert notes(page)["flaw"] == [import_page._SERVER_MISSING]
     again = admin_client.post("/import/", answers(page) | {"do": "look", "server": "w"})
     assert DIALECTS[ImportSource.MCP] in notes(again)["recognized"][0]
     assert results(again) == ["new"]
@@ -215,7 +215,7 @@ def test_a_definition_with_suspicions_is_read_on_the_page_before_it_is_imported(
     assert names(organization) == {"add", "search"}
 
 
-def test_what_nobody_read_is_left_out_or_keeps_everything_back(
+def test_an_unreviewed_item_is_left_out_or_stops_the_import(
     admin_client: Client, organization: Organization
 ) -> None:
     page = poisoned_list(admin_client)
@@ -445,11 +445,11 @@ def test_an_item_can_be_left_out(admin_client: Client, organization: Organizatio
     [{"take": ["0"]}, {"text": json.dumps([plain("other")])}, {"group": "g"}, {"server": "s"},
      {"source": "items"}],
 )  # fmt: skip
-def test_what_nobody_looked_at_is_shown_first(
+def test_an_item_without_a_preview_is_shown_first(
     admin_client: Client, organization: Organization, changes: dict[str, Any]
 ) -> None:
     page = write(admin_client, look(admin_client, [plain("a"), plain("b")]), **changes)
-    assert notes(page)["notice"] == [import_page._CHANGED_ASK]
+    assert notes(page)["notice"] == [import_page._FORM_CHANGED]
     assert names(organization) == set()
 
 
@@ -462,7 +462,7 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
     by = factories.by(organization)
     update_tool(tool=tool, definition=definition | {"description": "theirs"}, by=by)
     again = write(admin_client, page)
-    assert notes(again)["notice"] == [import_page._CHANGED_HERE]
+    assert notes(again)["notice"] == [import_page._CATALOG_CHANGED]
     assert "<del>theirs</del>" in text(again)
     tool.refresh_from_db()
     assert tool.version.definition["description"] == "theirs"
@@ -472,20 +472,20 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
 def test_sent_twice_it_is_written_once(admin_client: Client, organization: Organization) -> None:
     page = look(admin_client, plain("a"))
     write(admin_client, page)
-    assert notes(write(admin_client, page))["notice"] == [import_page._CHANGED_HERE]
+    assert notes(write(admin_client, page))["notice"] == [import_page._CATALOG_CHANGED]
     assert Tool.objects.get(organization=organization, name="a").versions.count() == 1
 
 
-def test_what_was_kept_is_for_nobody_else(
+def test_the_sealed_state_is_refused_for_another_user(
     admin_client: Client, client_of: Grant, organization: Organization
 ) -> None:
     page = look(admin_client, plain("a"))
     other = client_of("tools.add_tool", "tools.change_tool")
     answer = other.post("/import/", {"kept": kept_in(page), "do": "write", "mode": "all"})
-    assert notes(answer)["flaw"] == [sealed_forms._LOST]
+    assert notes(answer)["flaw"] == [sealed_forms._STATE_UNREADABLE]
     for broken in ("x", "AAAA", kept_in(page)[:-8]):
         answer = admin_client.post("/import/", {"kept": broken, "do": "write"})
-        assert notes(answer)["flaw"] == [sealed_forms._LOST]
+        assert notes(answer)["flaw"] == [sealed_forms._STATE_UNREADABLE]
     assert names(organization) == set()
 
 

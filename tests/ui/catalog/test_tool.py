@@ -42,7 +42,7 @@ def test_a_field_that_cannot_be_read_calls_nothing(
     assert not Execution.objects.filter(organization=organization).exists()
 
 
-def test_what_the_schema_refuses_is_told_at_its_field(
+def test_what_the_schema_refuses_is_shown_at_its_field(
     admin_client: Client, organization: Organization
 ) -> None:
     data = {"p.path": "", "p.encoding": '"utf-8"', "group": "read-only"}
@@ -77,7 +77,7 @@ def test_a_reload_of_a_try_runs_nothing(admin_client: Client) -> None:
 
 
 @pytest.mark.usefixtures("committed", "crib")
-def test_a_try_runs_on_the_road_and_shows_everything(
+def test_a_try_runs_through_the_pipeline_and_shows_everything(
     admin_client: Client,
     organization: Organization,
     files: Callable[[str, bytes], None],

@@ -21,7 +21,7 @@ def echo(organization: Organization) -> None:
     factories.tool(organization, "echo", group=["desk"])
 
 
-def said(page: str) -> dict[str, tuple[str, str]]:
+def agent_rows(page: str) -> dict[str, tuple[str, str]]:
     """By agent: yes or no, and the first gate that refuses."""
     rows = page.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:-1]
     found = {}
@@ -44,7 +44,7 @@ def test_each_agent_has_a_yes_or_the_first_gate_that_says_no(
     asleep = factories.agent(organization, "asleep", groups=["desk"])
     change_agent(agent=asleep, by=factories.by(organization), active=False)
     page = text(admin_client.get("/tools/echo/who/"))
-    assert said(page) == {
+    assert agent_rows(page) == {
         "able": ("yes", ""),
         "asleep": ("no", GATE_LABELS["standing"]),
         "elsewhere": ("no", GATE_LABELS["group"]),
@@ -69,9 +69,12 @@ def test_agents_are_paged_and_found_by_name(
     for number in range(26):
         factories.agent(organization, f"helper-{number:02}", groups=["desk"])
     first = text(admin_client.get("/tools/echo/who/"))
-    assert len(said(first)) == 25 and re.findall(r"\d+", notes(first)["page"][0]) == ["1", "2"]
-    assert list(said(text(admin_client.get("/tools/echo/who/?page=2")))) == ["helper-25"]
-    assert list(said(text(admin_client.get("/tools/echo/who/?q=per-07")))) == ["helper-07"]
+    assert len(agent_rows(first)) == 25 and re.findall(r"\d+", notes(first)["page"][0]) == [
+        "1",
+        "2",
+    ]
+    assert list(agent_rows(text(admin_client.get("/tools/echo/who/?page=2")))) == ["helper-25"]
+    assert list(agent_rows(text(admin_client.get("/tools/echo/who/?q=per-07")))) == ["helper-07"]
     assert "no-match" in notes(admin_client.get("/tools/echo/who/?q=nobody"))
 
 
@@ -85,7 +88,7 @@ def test_no_agent_needs_a_query_of_its_own(
     Organization.objects.next_revision(organization.pk)  # so that grants are read anew
     admin_client.get("/")
     with django_assert_max_num_queries(11):  # who it is, the menu, agents, and their grants
-        assert len(said(text(admin_client.get("/tools/echo/who/")))) == 25
+        assert len(agent_rows(text(admin_client.get("/tools/echo/who/")))) == 25
 
 
 @pytest.mark.usefixtures("echo")

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tools.definitions.chains.chain_document import Chain
-from tools.ui.chains.chain_drawing import StepStatus, condition_words, draw
+from tools.ui.chains.chain_drawing import StepStatus, condition_words, draw_chain
 
 
 def step(name, **more):
@@ -13,7 +13,7 @@ def step(name, **more):
 
 
 def drawn(*steps, run=None, **more):
-    return draw(Chain({"steps": list(steps), **more}), ["url"], run)
+    return draw_chain(Chain({"steps": list(steps), **more}), ["url"], run)
 
 
 def test_steps_stand_below_each_other_between_what_goes_in_and_what_comes_out():
@@ -72,7 +72,7 @@ def test_a_step_says_what_is_not_usual_of_it():
     ]  # fmt: skip
 
 
-def test_a_long_line_is_cut_and_stands_whole_in_the_hint():
+def test_a_long_line_is_cut_and_is_whole_in_the_tooltip():
     name = "x" * 90
     found = drawn({"id": "one", "tool_name": name, "parameters": {}})
     assert found.boxes[1].lines[0].endswith("…") and name in found.boxes[1].hint

@@ -62,7 +62,7 @@ def test_a_text_is_checked_and_drawn_while_it_is_written(admin_client: Client) -
     assert "no-chains" in notes(admin_client.get("/chains/"))
 
 
-def test_of_two_who_change_it_the_second_is_told(admin_client: Client) -> None:
+def test_the_second_of_two_concurrent_changes_is_refused(admin_client: Client) -> None:
     save(admin_client, CHAIN)
     page = save(admin_client, CHAIN.replace("twice.", "thrice."), "/chains/twice/edit/", digest="x")
     assert CHANGED in notes(page)["remark"] and "thrice." in page
@@ -74,7 +74,7 @@ def test_a_chain_keeps_its_name(admin_client: Client) -> None:
     assert any(RENAMED.format(name="twice") in remark for remark in notes(page)["remark"])
 
 
-def test_a_name_that_is_taken_is_told(admin_client: Client) -> None:
+def test_a_chain_name_that_is_taken_is_refused(admin_client: Client) -> None:
     page = save(admin_client, CHAIN.replace("name: twice", "name: echo"))
     assert "echo" in page and "not-saved" in notes(page)
 

@@ -17,10 +17,10 @@ def drawn(client: Client, **more: str) -> dict[str, str]:
     """What a browser sends of a form with one argument that it was shown."""
     sent = answers(arguments="1") | argument(0, "city")
     page = text(client.post("/editor/", sent | {"do": "take table"}))
-    return sent | noted(page) | {"arguments-text": area(page)} | more
+    return sent | fingerprints(page) | {"arguments-text": area(page)} | more
 
 
-def noted(page: str) -> dict[str, str]:
+def fingerprints(page: str) -> dict[str, str]:
     return {key: value for key, value in fields(page).items() if key.endswith("-noted")}
 
 
@@ -89,7 +89,7 @@ def test_a_text_that_cannot_be_read_saves_nothing_and_stays(
     assert response.status_code == 400 and told in flaw and area(page) == written
     assert names(page) == ["city"]
     assert not Tool.objects.filter(organization=organization, name="fresh").exists()
-    again = sent | noted(page)
+    again = sent | fingerprints(page)
     assert admin_client.post("/editor/", again).status_code == 400
 
 
@@ -97,10 +97,10 @@ def test_json_stays_json_and_becomes_yaml_when_asked(admin_client: Client) -> No
     sent = drawn(admin_client)
     page = text(admin_client.post("/editor/", sent | {"do": "write json"}))
     assert area(page).startswith("[\n")
-    sent |= noted(page) | {"arguments-text": area(page)} | argument(0, "town")
+    sent |= fingerprints(page) | {"arguments-text": area(page)} | argument(0, "town")
     page = text(admin_client.post("/editor/", sent | {"do": "add"}))
     assert area(page).startswith("[\n") and '"town"' in area(page)
-    sent |= noted(page) | {"arguments-text": area(page), "do": "write yaml"}
+    sent |= fingerprints(page) | {"arguments-text": area(page), "do": "write yaml"}
     assert area(text(admin_client.post("/editor/", sent))).startswith("- name: town")
 
 
@@ -121,7 +121,7 @@ def test_a_cell_that_cannot_be_read_leaves_the_text_as_it_was(admin_client: Clie
     sent = drawn(admin_client)
     page = part(admin_client, sent | argument(0, "town", default="{") | {"do": "check table"})
     assert 'data-wrong="default"' in page and area(page) == sent["arguments-text"]
-    assert noted(page)["table-noted"] == sent["table-noted"]
+    assert fingerprints(page)["table-noted"] == sent["table-noted"]
 
 
 def test_the_table_follows_a_text_while_it_is_written(admin_client: Client) -> None:

@@ -17,7 +17,9 @@ HOSTILE = "<script>alert(1)</script>\u202e"
 FORM = {"name": "order", "kind": "json-schema", "description": "", "note": "First."}
 
 
-def made(organization: Organization, name: str = "order", **fields: object) -> ContentSchema:
+def create_schema(
+    organization: Organization, name: str = "order", **fields: object
+) -> ContentSchema:
     said = {"name": name, "document": ORDER, **fields}
     by = factories.by(organization)
     return content_schemas.create_schema(organization=organization, schema=said, by=by)
@@ -82,8 +84,10 @@ def test_what_is_refused_stays_in_the_form_with_its_flaw(
     assert not organization.content_schemas.exists()
 
 
-def test_a_name_that_is_taken_is_told(admin_client: Client, organization: Organization) -> None:
-    made(organization)
+def test_a_schema_name_that_is_taken_is_refused(
+    admin_client: Client, organization: Organization
+) -> None:
+    create_schema(organization)
     answer = admin_client.post("/schemas/new/", FORM | {"document": "{}"})
     assert answer.status_code == 409
     assert any("order" in flaw for flaw in notes(answer)["flaw-document"])
@@ -94,14 +98,16 @@ def test_a_name_that_is_taken_is_told(admin_client: Client, organization: Organi
 def test_a_version_that_is_not_there_is_not_found(
     admin_client: Client, organization: Organization, version: str
 ) -> None:
-    made(organization)
+    create_schema(organization)
     assert admin_client.get(f"/schemas/order/?version={version}").status_code == 404
 
 
 def test_hostile_words_run_nowhere_and_hide_nothing(
     admin_client: Client, organization: Organization
 ) -> None:
-    made(organization, description="<script>", document={"title": HOSTILE}, note="<script>")
+    create_schema(
+        organization, description="<script>", document={"title": HOSTILE}, note="<script>"
+    )
     for place in ("/schemas/", "/schemas/order/", "/schemas/order/edit/"):
         page = admin_client.get(place)
         assert inline_code(page) == [] and "<script>alert" not in text(page)

@@ -58,7 +58,7 @@ def test_the_evidence_says_that_it_was_a_draft_and_what_was_run(
     assert end.details["status"] == "Success" and end.details["isolation"] == "Standard"
 
 
-def test_an_error_is_told_with_its_line(admin_client: Client) -> None:
+def test_an_error_is_shown_with_its_line(admin_client: Client) -> None:
     page = text(admin_client.post("/editor/", draft(FAILS)))
     assert "(line 3)" in page and "Failed" in page
 

@@ -60,14 +60,14 @@ def test_what_is_not_known_is_resolved_first(
     assert not Execution.objects.filter(retry_of=unknown.pk).exists()
 
 
-def test_a_reader_is_told_why_they_may_not(client_of, failed: Execution) -> None:
+def test_the_page_says_why_a_user_may_not_retry(client_of, failed: Execution) -> None:
     client = client_of("tools.view_execution")
     page = text(client.get(f"/executions/{failed.pk}/"))
     assert codes(page) == ["not_permitted"] and "why-not" in notes(page)
     assert client.post(f"/executions/{failed.pk}/retry").status_code == 403
 
 
-# --- the road ---------------------------------------------------------------------------------
+# --- the timeline ---------------------------------------------------------------------------
 
 
 def timed(**fields: Any) -> Execution:
@@ -81,15 +81,15 @@ def timed(**fields: Any) -> Execution:
     return Execution(**{"created_at": begun, "queued_at": begun, **moments, **fields})
 
 
-def test_the_stretches_of_a_call_are_those_that_were_measured() -> None:
+def test_the_phases_of_a_call_are_those_that_were_measured() -> None:
     execution = timed(
         queued_at=10, started_at=12, completed_at=20, status="Success",
         metrics={"sandbox_start_ms": 500},
     )  # fmt: skip
-    told = [(one.kind, one.took) for one in execution_timeline(execution).stretches]
-    assert told == [("held", "10.00 s"), ("queued", "2.00 s"), ("wall", "500 ms"),
+    phases = [(one.kind, one.took) for one in execution_timeline(execution).phases]
+    assert phases == [("held", "10.00 s"), ("queued", "2.00 s"), ("sandbox", "500 ms"),
                     ("ran", "7.50 s")]  # fmt: skip
-    assert sum(one.width for one in execution_timeline(execution).stretches) == pytest.approx(100)
+    assert sum(one.width for one in execution_timeline(execution).phases) == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_stretches_of_a_call_are_those_that_were_measured() -> None:
     ],
 )  # fmt: skip
 def test_what_is_open_or_never_began_has_what_there_is(fields: dict, kinds: list[str]) -> None:
-    assert [one.kind for one in execution_timeline(timed(**fields)).stretches] == kinds
+    assert [one.kind for one in execution_timeline(timed(**fields)).phases] == kinds
 
 
 def test_gates_after_a_refusal_were_not_asked() -> None:

@@ -9,7 +9,7 @@ from tests.ui.pages import inline_code, notes, text
 from tools.catalog.actions import save_group
 from tools.catalog.groups import Through
 from tools.models import Organization
-from tools.ui.catalog.tool import THROUGH
+from tools.ui.catalog.tool import MEMBERSHIP_LABELS
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def _tree(organization: Organization) -> None:
 def test_a_tools_page_says_where_its_groups_came_from(admin_client: Client) -> None:
     page = admin_client.get("/tools/ask/")
     assert '<span class="tag">library</span> <span class="about" data-note="through">' in text(page)
-    assert notes(page)["through"] == [THROUGH[Through.PARENT]]
+    assert notes(page)["through"] == [MEMBERSHIP_LABELS[Through.PARENT]]
     assert '<span class="tag">reading</span><' in text(page)
     assert inline_code(page) == []
 

@@ -115,7 +115,7 @@ def test_a_new_group_is_written_once(admin_client: Client, organization: Organiz
 
 @pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
-    ("change", "noted", "told"),
+    ("change", "noted", "errors"),
     [
         ({"schedule": "sometimes"}, "flaw-schedule", "1"),
         ({"schedule": "xyz 09:00-10:00"}, "flaw-schedule", "days"),
@@ -131,16 +131,16 @@ def test_a_new_group_is_written_once(admin_client: Client, organization: Organiz
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("do", ["save", "preview"])
-def test_what_is_wrong_is_told_and_nothing_is_kept(
+def test_errors_are_shown_and_nothing_is_saved(
     admin_client: Client,
     organization: Organization,
     change: dict[str, str],
     noted: str,
-    told: str,
+    errors: str,
     do: str,
 ) -> None:
     response = admin_client.post("/groups/change/library", sent(**change, do=do))
-    assert response.status_code == 400 and told in notes(response)[noted][0]
+    assert response.status_code == 400 and errors in notes(response)[noted][0]
     assert row(organization, "library").description == "Books."
 
 
@@ -149,7 +149,9 @@ def test_a_group_that_is_not_there_is_not_found(admin_client: Client) -> None:
         assert admin_client.get(address).status_code == 404
 
 
-def test_nobody_gives_what_they_do_not_hold(client_of: Grant, organization: Organization) -> None:
+def test_users_cannot_grant_what_they_do_not_hold(
+    client_of: Grant, organization: Organization
+) -> None:
     client = client_of("tools.change_toolgroup")
     for do in ("preview", "save"):
         response = client.post("/groups/change/library", sent(permissions="secret", do=do))
@@ -157,7 +159,7 @@ def test_nobody_gives_what_they_do_not_hold(client_of: Grant, organization: Orga
     assert row(organization, "library").permissions == []
 
 
-def test_whom_it_hits_is_not_told_to_who_may_not_look_at_agents(
+def test_the_impact_on_agents_is_hidden_from_users_who_may_not_view_agents(
     client_of: Grant, organization: Organization
 ) -> None:
     factories.agent(organization, "bot", groups=["reading"])

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -135,7 +136,7 @@ def test_the_other_span_comes_as_a_part(admin_client: Client) -> None:
     assert "<h1>" not in text(part) and text(part).count('class="place"') == 56
 
 
-def test_whoever_may_not_view_calls_sees_their_own_alone(
+def test_users_who_may_not_view_calls_see_only_their_own(
     client_of: Grant, calls: dict[str, Execution]
 ) -> None:
     page = text(client_of().get("/home/"))
@@ -164,7 +165,7 @@ def test_without_calls_the_page_says_how_to_make_the_first(admin_client: Client)
     assert (settings.BASE_DIR / "docs" / "getting-started.md").exists()
 
 
-def test_the_house_is_shown_to_whoever_may_see_its_pages(
+def test_health_is_shown_to_users_who_may_see_its_pages(
     admin_client: Client, client_of: Grant
 ) -> None:
     every = [
@@ -185,7 +186,7 @@ def test_the_house_is_shown_to_whoever_may_see_its_pages(
 
 def test_each_line_of_the_house_leads_to_a_page(admin_client: Client) -> None:
     page = text(admin_client.get("/home/"))
-    lines = page.partition('<ul class="house">')[2].partition("</ul>")[0]
+    lines = page.partition('<ul class="health">')[2].partition("</ul>")[0]
     found = re.findall(r'<a href="([^"]+)"', lines)
     assert len(found) == 8
     assert {admin_client.get(address).status_code for address in found} <= {200, 503}
@@ -251,3 +252,74 @@ def test_many_calls_cost_no_query_each(
     assert text(response).count('id="failed-') == text(response).count('id="runs-') == 5
     with django_assert_max_num_queries(9):
         admin_client.get("/home/", NOW, headers=htmx("now"))
+
+
+@pytest.fixture
+def browser(organization: Organization) -> Callable[..., Client]:
+    def logged_in(*permissions: str) -> Client:
+        person, client = factories.person(organization), Client()
+        factories.permit(person, *permissions)
+        client.force_login(person, backend="tools.accounts.login.login.PeopleBackend")
+        return client
+
+    return logged_in
+
+
+def search(client: Client, q: str) -> str:
+    return text(client.get("/search/", {"q": q}, headers=htmx("goals")))
+
+
+def test_pages_are_those_of_the_menu(browser: Callable[..., Client]) -> None:
+    assert 'href="/workflow/"' not in search(browser(), "")
+    seen = search(browser("view_tool"), "")
+    assert (
+        'href="/workflow/"' in seen and 'href="/executions/"' in seen and 'href="/profile/"' in seen
+    )
+
+
+@pytest.mark.parametrize("q", ["exec", "EXEC", " executions ", "e"])
+def test_beginnings_of_words_find_a_page(admin_client: Client, q: str) -> None:
+    assert 'href="/executions/"' in search(admin_client, q)
+
+
+def test_other_pages_are_left_out(admin_client: Client) -> None:
+    assert 'href="/home/"' not in search(admin_client, "exec")
+
+
+def test_tools_are_found_by_name(admin_client: Client) -> None:
+    assert 'href="/tools/read_file/"' in search(admin_client, "read_file")
+
+
+def test_a_tool_that_a_person_may_not_see_is_not_found(
+    organization: Organization, browser: Callable[..., Client]
+) -> None:
+    factories.tool(organization, "sesame", group=["hidden"])
+    assert "/tools/sesame/" not in search(browser(), "sesame")
+    assert "/tools/sesame/" in search(browser("view_tool"), "sesame")
+
+
+def test_tools_of_others_are_not_found(admin_client: Client) -> None:
+    factories.tool(factories.organization("elsewhere"), "sesame")
+    assert "/tools/sesame/" not in search(admin_client, "sesame")
+
+
+def test_nothing_found_says_what_to_do(admin_client: Client) -> None:
+    assert "nothing-found" in notes(search(admin_client, "zzzz"))
+
+
+@pytest.mark.parametrize("q", ["%", "_", "a" * 10_000, "'\"<>&", "()|&!:*"])
+def test_whatever_is_asked_is_answered(admin_client: Client, q: str) -> None:
+    assert admin_client.get("/search/", {"q": q}).status_code == 200
+
+
+def test_it_works_as_a_page_too(admin_client: Client) -> None:
+    page = text(admin_client.get("/search/?q=read_file"))
+    assert "<h1" in page and 'href="/tools/read_file/"' in page
+
+
+def test_the_number_of_queries_is_bounded(
+    admin_client: Client, django_assert_max_num_queries: Any
+) -> None:
+    admin_client.get("/search/?q=read")
+    with django_assert_max_num_queries(16):
+        admin_client.get("/search/?q=read")

@@ -32,28 +32,28 @@ DAVY = "http://example.org/people/humphry-davy"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"
 ENTITY, IMPORT, EXPORT = "/knowledge/entity/", "/knowledge/import/", "/knowledge/export"
-Tell = Callable[[str], None]
+ImportTurtle = Callable[[str], None]
 
 
 @pytest.fixture
-def tell(organization: Organization) -> Tell:
+def import_turtle(organization: Organization) -> ImportTurtle:
     """Adds Turtle to the organization's graph."""
-    return teller(organization)
+    return turtle_importer(organization)
 
 
-def teller(organization: Organization) -> Tell:
-    def tell(turtle: str) -> None:
+def turtle_importer(organization: Organization) -> ImportTurtle:
+    def import_turtle(turtle: str) -> None:
         import_graph(
             organization=organization, data=turtle.encode(), syntax=Syntax.TURTLE,
             collection=None, by=factories.by(organization),
         )  # fmt: skip
 
-    return tell
+    return import_turtle
 
 
 @pytest.fixture
-def elements(tell: Tell) -> None:
-    tell(ELEMENTS.read_text())
+def elements(import_turtle: ImportTurtle) -> None:
+    import_turtle(ELEMENTS.read_text())
 
 
 def main_of(response: object) -> str:
@@ -95,7 +95,7 @@ def test_an_entity_shows_what_the_graph_says_of_it(admin_client: Client) -> None
 
 
 @pytest.mark.usefixtures("elements")
-def test_its_neighbourhood_is_drawn_and_told_as_a_table(admin_client: Client) -> None:
+def test_its_neighborhood_is_a_drawing_and_a_table(admin_client: Client) -> None:
     page = main_of(admin_client.get(ENTITY, {"iri": DAVY}))
     assert '<title id="flow-title">' in page and '<desc id="flow-about">' in page
     assert "as-table" in notes(page) and "Sodium" in page.partition("<svg")[2]
@@ -106,9 +106,9 @@ def test_its_neighbourhood_is_drawn_and_told_as_a_table(admin_client: Client) ->
 
 
 def test_of_many_neighbours_some_are_drawn_and_the_rest_is_counted(
-    admin_client: Client, tell: Tell
+    admin_client: Client, import_turtle: ImportTurtle
 ) -> None:
-    tell("\n".join(f"<urn:hub> <urn:near> <urn:n:{at}> ." for at in range(150)))
+    import_turtle("\n".join(f"<urn:hub> <urn:near> <urn:n:{at}> ." for at in range(150)))
     page = main_of(admin_client.get(ENTITY, {"iri": "urn:hub"}))
     assert page.count('data-kind="thing"') == MOST_ENTITIES - 1
     assert notes(page)["drawn"] == [str(MOST_ENTITIES - 1)]
@@ -116,8 +116,10 @@ def test_of_many_neighbours_some_are_drawn_and_the_rest_is_counted(
     assert page.count("urn%3An%3A") >= 150  # each has its link below
 
 
-def test_an_entity_without_relations_has_no_picture(admin_client: Client, tell: Tell) -> None:
-    tell('<urn:alone> <urn:says> "hello" . _:x <urn:knows> <urn:other> .')
+def test_an_entity_without_relations_has_no_picture(
+    admin_client: Client, import_turtle: ImportTurtle
+) -> None:
+    import_turtle('<urn:alone> <urn:says> "hello" . _:x <urn:knows> <urn:other> .')
     page = main_of(admin_client.get(ENTITY, {"iri": "urn:alone"}))
     assert "<svg" not in page and "no-relation" in notes(page) and "hello" in page
     assert "nameless" in notes(admin_client.get(ENTITY, {"iri": "urn:other"}))
@@ -156,14 +158,16 @@ def overlap(one: LayoutBox, other: LayoutBox) -> bool:
         (f"/knowledge/?q={'a' * 3000}&type={'b' * 3000}", 200), (f"{EXPORT}?format=xml", 400),
     ],
 )  # fmt: skip
-def test_an_odd_address_is_told_so(admin_client: Client, address: str, status: int) -> None:
+def test_an_invalid_address_is_refused(admin_client: Client, address: str, status: int) -> None:
     assert admin_client.get(address).status_code == status
 
 
-def test_hostile_texts_run_nowhere_and_nothing_hides(admin_client: Client, tell: Tell) -> None:
+def test_hostile_texts_run_nowhere_and_nothing_hides(
+    admin_client: Client, import_turtle: ImportTurtle
+) -> None:
     label = json.dumps(HOSTILE + "\u202e")
-    tell(f"<urn:a> <{RDFS}label> {label} ; <urn:says> {label} ; <urn:near> <urn:b> .")
-    tell(f"<urn:b> <{RDFS}label> {label} .")
+    import_turtle(f"<urn:a> <{RDFS}label> {label} ; <urn:says> {label} ; <urn:near> <urn:b> .")
+    import_turtle(f"<urn:b> <{RDFS}label> {label} .")
     for address in ("/knowledge/", "/knowledge/?q=script", f"{ENTITY}?iri=urn:a"):
         page = admin_client.get(address)
         assert inline_code(page) == [] and "<script>alert" not in text(page)
@@ -197,9 +201,9 @@ def test_a_document_is_seen_before_it_is_added(
     done = text(admin_client.post(IMPORT, {"do": "write", "kept": kept_of(seen)}))
     assert notes(done)["added"] == ["366"]
     assert notes(done)["held-before"] == ["0"] and notes(done)["held-now"] == ["366"]
-    told = AuditRecord.objects.get(organization=organization.slug, code="KNOWLEDGE.IMPORT")
-    assert told.details["before"] == {"statements": 0}
-    assert told.details["after"] == {"statements": 366}
+    errors = AuditRecord.objects.get(organization=organization.slug, code="KNOWLEDGE.IMPORT")
+    assert errors.details["before"] == {"statements": 0}
+    assert errors.details["after"] == {"statements": 366}
     again = text(admin_client.post(IMPORT, {"do": "look", "text": ELEMENTS.read_text()}))
     assert notes(again)["new-entities"] == ["0"]
 
@@ -210,7 +214,7 @@ def test_json_ld_is_recognized_by_what_it_looks_like(admin_client: Client) -> No
     assert notes(seen)["statements"] == ["3"] and notes(seen)["nameless"] == ["1"]
 
 
-def test_every_flaw_is_told_with_its_line_and_nothing_is_added(
+def test_every_error_is_shown_with_its_line_and_nothing_is_added(
     admin_client: Client, organization: Organization
 ) -> None:
     document = "<urn:a> nonsense 1 .\n<urn:a> <urn:b> 1 .\n<urn:a> other:b 1 ."
@@ -252,7 +256,7 @@ def test_a_document_is_bounded_and_must_be_text(
     assert admin_client.post(IMPORT, {"do": "look", "file": file}).status_code == status
 
 
-def test_what_somebody_else_gave_cannot_be_written(
+def test_a_document_of_another_user_cannot_be_imported(
     admin_client: Client, organization: Organization, client_of: Grant
 ) -> None:
     seen = text(admin_client.post(IMPORT, {"do": "look", "text": "<urn:a> <urn:b> 1 ."}))
@@ -275,10 +279,12 @@ def test_the_graph_is_downloaded_and_can_be_imported_again(admin_client: Client)
 # --- who may --------------------------------------------------------------------------------------
 
 
-def test_another_organizations_graph_is_never_shown(admin_client: Client, tell: Tell) -> None:
+def test_another_organizations_graph_is_never_shown(
+    admin_client: Client, import_turtle: ImportTurtle
+) -> None:
     other = factories.organization(f"org-{uuid4().hex[:12]}")
-    teller(other)(f'<urn:theirs> <{RDFS}label> "Theirs" ; <urn:near> <urn:ours> .')
-    tell(f'<urn:ours> <{RDFS}label> "Ours" .')
+    turtle_importer(other)(f'<urn:theirs> <{RDFS}label> "Theirs" ; <urn:near> <urn:ours> .')
+    import_turtle(f'<urn:ours> <{RDFS}label> "Ours" .')
     page = main_of(admin_client.get("/knowledge/"))
     assert "Ours" in page and "Theirs" not in page
     assert admin_client.get(f"{ENTITY}?iri=urn:theirs").status_code == 404
@@ -286,8 +292,10 @@ def test_another_organizations_graph_is_never_shown(admin_client: Client, tell: 
     assert b"theirs" not in body_of(admin_client.get(EXPORT))
 
 
-def test_reading_needs_what_a_call_of_the_search_needs(client_of: Grant, tell: Tell) -> None:
-    tell(f'<urn:a> <{RDFS}label> "Secret" .')
+def test_reading_needs_what_a_call_of_the_search_needs(
+    client_of: Grant, import_turtle: ImportTurtle
+) -> None:
+    import_turtle(f'<urn:a> <{RDFS}label> "Secret" .')
     addresses = ("/knowledge/", f"{ENTITY}?iri=urn:a", EXPORT)
     client = client_of()
     for address in addresses:

@@ -142,7 +142,7 @@ def test_a_move_is_taken_back_once(admin_client: Client, organization: Organizat
     assert "message-error" in notes(again) and "message-success" not in notes(again)
 
 
-def test_a_move_that_somebody_changed_since_is_not_taken_back(
+def test_a_move_that_was_changed_since_is_not_undone(
     admin_client: Client, organization: Organization
 ) -> None:
     page = text(admin_client.post("/licenses/tier", moving(admin_client, tier="Core"), follow=True))
@@ -167,7 +167,7 @@ def test_a_tier_that_a_licence_set_offers_no_form(
     assert admin_client.post("/licenses/tier", {"tier": "Core"}).status_code == 409
 
 
-def test_whoever_may_see_tiers_sees_them_and_changes_nothing(client_of: Grant) -> None:
+def test_users_who_may_view_tiers_see_them_and_change_nothing(client_of: Grant) -> None:
     client = client_of("tools.view_licensetier", "tools.change_organization")
     page = text(client.get("/licenses/"))
     assert 'id="tiers"' in page
@@ -208,7 +208,7 @@ def test_after_the_end_the_notice_names_what_is_disabled(
     assert _first_names(["t0", "t1", "t2", "t3", "t4"]) in said
 
 
-def test_before_the_end_only_those_who_manage_are_told_afterwards_everybody(
+def test_before_the_end_only_managers_see_the_notice_and_afterwards_all_users(
     client_of: Grant, organization: Organization
 ) -> None:
     client = client_of()

@@ -120,7 +120,7 @@ def test_what_would_do_something_else_by_now_is_shown_again(
         ({"profiles": "yes"}, "flaw-profiles"),
     ],
 )  # fmt: skip
-def test_bad_input_is_told_at_the_form(
+def test_invalid_input_is_shown_at_the_form(
     admin_client: Client, given: dict[str, str], note: str
 ) -> None:
     for response in (

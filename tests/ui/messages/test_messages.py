@@ -96,7 +96,7 @@ MAIL = {
 }  # fmt: skip
 
 
-def test_an_inbox_is_made_without_a_key_that_nobody_needs(admin_client: Client) -> None:
+def test_an_inbox_is_created_without_a_key(admin_client: Client) -> None:
     wanted = {"name": "team", "recipients": "admin", "enabled": "yes"}
     made = text(admin_client.post("/channels/new/?kind=inbox", wanted, follow=True))
     assert "team" in notes(made)["message-success"][0] and "whsec_" not in made

@@ -19,6 +19,7 @@ from tests.ui.pages import htmx, notes, text
 from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization, User
 from tools.ui.playground import playground
+from tools.ui.playground.replay import remove_redactions
 
 IMPERSONATES = ("tools.impersonate_agent", "tools.view_execution")
 FAILS = "def main(parameters):\n    raise ValueError('broken ' + parameters['text'])\n"
@@ -31,12 +32,12 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playground, "LIVE_WAIT_S", 0.0)
 
 
-def given(**fields: Any) -> dict[str, Any]:
+def posted_form(**fields: Any) -> dict[str, Any]:
     usual = {"tool": "echo", "do": "run", "sends": "form", "state": "initial", "group": "default"}
     return usual | fields
 
 
-def made(user: User) -> Execution:
+def made_calls(user: User) -> Execution:
     return Execution.objects.filter(made_by=user).latest("id")
 
 
@@ -50,7 +51,9 @@ def sent_json(page: str) -> Any:
 # --- who ----------------------------------------------------------------------
 
 
-def test_whoever_may_act_as_no_agent_is_offered_none(client_of: Grant, agent: Agent) -> None:
+def test_users_who_may_impersonate_no_agent_are_offered_none(
+    client_of: Grant, agent: Agent
+) -> None:
     page = text(client_of("tools.view_agent", IMPERSONATES[0]).get("/playground/"))
     assert agent.slug not in page
     assert 'name="as"' not in page
@@ -77,7 +80,7 @@ def test_an_agent_that_is_not_ones_is_not_there(
         factories.person(organization), backend="tools.accounts.login.login.PeopleBackend"
     )
     for client, slug in ((everything, theirs.slug), (everything, "nobody"), (nothing, agent.slug)):
-        asked = given(**{"as": slug, "p.text": "x"})
+        asked = posted_form(**{"as": slug, "p.text": "x"})
         answer = getattr(client, method)("/playground/", asked)
         assert answer.status_code == 404
     assert not organization.executions.exists()
@@ -89,9 +92,9 @@ def test_a_call_as_an_agent_is_the_agents(
 ) -> None:
     factories.tool(organization)
     client_of(*IMPERSONATES, "tools.view_tool").post(
-        "/playground/", given(**{"as": agent.slug, "p.text": "x"})
+        "/playground/", posted_form(**{"as": agent.slug, "p.text": "x"})
     )
-    execution = made(person)
+    execution = made_calls(person)
     assert execution.agent == agent
     assert execution.user == agent.service_account
     assert execution.parameters == {"text": "x"}
@@ -104,11 +107,11 @@ def test_an_agents_gates_hold_for_a_superuser(
     admin_client: Client, admin_user: User, agent: Agent, organization: Organization
 ) -> None:
     factories.tool(organization, group=["hidden"])
-    asked = given(**{"as": agent.slug, "p.text": "x", "group": "hidden"})
+    asked = posted_form(**{"as": agent.slug, "p.text": "x", "group": "hidden"})
     page = text(admin_client.post("/playground/", asked))
     assert "HTTP 403 Forbidden" in page
     assert "group_not_granted" in page or "groups_not_granted" in page
-    assert made(admin_user).status == "PermissionDenied"
+    assert made_calls(admin_user).status == "PermissionDenied"
 
 
 def test_a_tool_that_is_neither_theirs_nor_the_agents_is_not_there(
@@ -118,7 +121,7 @@ def test_a_tool_that_is_neither_theirs_nor_the_agents_is_not_there(
     client = client_of(*IMPERSONATES)
     for name in ("echo", "nothing"):
         assert client.get(f"/playground/?tool={name}&as={agent.slug}").status_code == 404
-        asked = given(**{"tool": name, "as": agent.slug, "p.text": "x"})
+        asked = posted_form(**{"tool": name, "as": agent.slug, "p.text": "x"})
         assert client.post("/playground/", asked).status_code == 404
     found = client.get(f"/playground/?q=echo&as={agent.slug}", headers=htmx("found"))
     assert found.status_code == 200 and "tool=echo" not in text(found)
@@ -138,7 +141,7 @@ def test_another_caller_keeps_what_was_filled_in(
     admin_client: Client, agent: Agent, organization: Organization
 ) -> None:
     factories.tool(organization)
-    asked = given(**{"as": agent.slug, "p.text": "kept", "do": "as"})
+    asked = posted_form(**{"as": agent.slug, "p.text": "kept", "do": "as"})
     page = text(admin_client.post("/playground/", asked, headers=htmx("play")))
     assert "kept" in page
     assert agent.slug in notes(page)["as-agent"][0]
@@ -157,9 +160,9 @@ def test_the_one_that_is_marked_is_sent(
 ) -> None:
     factories.tool(organization)
     raw = '{"text": "of the JSON"}'
-    asked = given(**{"p.text": "of the form", "raw": raw, "sends": sends})
+    asked = posted_form(**{"p.text": "of the form", "raw": raw, "sends": sends})
     page = text(admin_client.post("/playground/", asked))
-    assert made(admin_user).parameters == {"text": text_sent}
+    assert made_calls(admin_user).parameters == {"text": text_sent}
     assert sent_json(page) == {"text": text_sent}
     assert f'name="p.text" value="{text_sent}"' in page or text_sent in page
 
@@ -172,7 +175,7 @@ def test_json_that_cannot_be_sent_is_said_at_its_field(
     admin_client: Client, organization: Organization, raw: str
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/playground/", given(raw=raw, sends="json")))
+    page = text(admin_client.post("/playground/", posted_form(raw=raw, sends="json")))
     assert "not-called" in notes(page)
     assert 'aria-describedby="raw-says raw-errors" aria-invalid="true"' in page
     assert not organization.executions.exists()
@@ -184,7 +187,7 @@ def test_what_does_not_fit_the_tool_is_said_at_its_field(
     number = {"name": "n", "type": "Integer", "description": "d", "required": True}
     factories.tool(organization, parameters=[number])
     for sends in ("form", "json"):
-        asked = given(raw='{"n": "many"}', sends=sends)
+        asked = posted_form(raw='{"n": "many"}', sends=sends)
         page = text(admin_client.post("/playground/", asked))
         assert "HTTP 400 Bad Request" in page
         assert "see-fields" in notes(page)
@@ -196,7 +199,7 @@ def test_json_the_form_cannot_hold_is_sent_as_it_stands(
 ) -> None:
     factories.tool(organization)
     raw = '{"text": 7, "more": {"a": [1]}}'
-    page = text(admin_client.post("/playground/", given(raw=raw, sends="json", do="write")))
+    page = text(admin_client.post("/playground/", posted_form(raw=raw, sends="json", do="write")))
     assert "form-cannot-hold" in notes(page)
     assert sent_json(page) == {"text": 7, "more": {"a": [1]}}
 
@@ -209,7 +212,9 @@ def test_the_answer_is_the_body_the_agent_gets(
     admin_client: Client, agent: Agent, organization: Organization
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/playground/", given(**{"as": agent.slug, "p.text": "hé\n"})))
+    page = text(
+        admin_client.post("/playground/", posted_form(**{"as": agent.slug, "p.text": "hé\n"}))
+    )
     assert "HTTP 200 OK" in page
     body = json.loads(notes(page)["body"][0])
     same = factories.api(agent).get(f"/executions/{body['execution_id']}").json()
@@ -223,7 +228,7 @@ def test_a_refusal_is_the_body_the_agent_gets(
     admin_client: Client, agent: Agent, organization: Organization
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/playground/", given(**{"as": agent.slug, "raw": "{}"},
+    page = text(admin_client.post("/playground/", posted_form(**{"as": agent.slug, "raw": "{}"},
                                                         sends="json")))  # fmt: skip
     body = json.loads(notes(page)["body"][0])
     asked = {"parameters": {}, "group": ["default"], "state": "initial"}
@@ -235,11 +240,13 @@ def test_a_refusal_is_the_body_the_agent_gets(
 
 
 @pytest.mark.usefixtures("_no_waiting")
-def test_an_open_call_is_followed_by_who_made_it_and_nobody_else(
+def test_an_open_call_is_followed_only_by_the_user_who_made_it(
     admin_client: Client, client_of: Grant, organization: Organization
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/playground/", given(**{"p.text": "x"}), headers=htmx("play")))
+    page = text(
+        admin_client.post("/playground/", posted_form(**{"p.text": "x"}), headers=htmx("play"))
+    )
     assert "HTTP 202 Accepted" in page
     live = page.split('data-every="1" hx-get="')[1].split('"')[0].replace("&amp;", "&")
     assert admin_client.get(live, headers=htmx("answer")).status_code == 204
@@ -256,8 +263,8 @@ def test_an_agents_call_is_followed_only_as_long_as_one_may_read_it(
 ) -> None:
     factories.tool(organization)
     client = client_of(*IMPERSONATES, "tools.view_tool")
-    client.post("/playground/", given(**{"as": agent.slug, "p.text": "x"}))
-    address = f"/playground/?follow={made(person).pk}"
+    client.post("/playground/", posted_form(**{"as": agent.slug, "p.text": "x"}))
+    address = f"/playground/?follow={made_calls(person).pk}"
     assert client.get(address).status_code == 200
     person.user_permissions.clear()
     assert client.get(address).status_code == 404
@@ -269,7 +276,9 @@ def test_the_call_stands_there_as_code_without_being_made(
     admin_client: Client, organization: Organization
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/playground/", given(**{"p.text": "it's $HOME"}, do="write")))
+    page = text(
+        admin_client.post("/playground/", posted_form(**{"p.text": "it's $HOME"}, do="write"))
+    )
     assert not organization.executions.exists()
     assert "http://testserver/api/v1/tools/echo/execute" in page
     assert "$TOOLCRIB_TOKEN" in page
@@ -285,11 +294,11 @@ def test_ones_last_calls_stand_there_and_load_again(
     admin_client: Client, admin_user: User, agent: Agent, organization: Organization
 ) -> None:
     factories.tool(organization)
-    asked = given(
+    asked = posted_form(
         **{"as": agent.slug, "p.text": "again", "group": "write", "other_group": "default"}
     )
     admin_client.post("/playground/", asked | {"state": "drafting"})
-    execution = made(admin_user)
+    execution = made_calls(admin_user)
     page = text(admin_client.get("/playground/"))
     assert f"?from={execution.pk}" in page
     loaded = text(admin_client.get(f"/playground/?from={execution.pk}"))
@@ -305,7 +314,7 @@ def test_calls_of_others_are_not_ones_own(
     admin_client: Client, client_of: Grant, organization: Organization
 ) -> None:
     factories.tool(organization)
-    admin_client.post("/playground/", given(**{"p.text": "x"}))
+    admin_client.post("/playground/", posted_form(**{"p.text": "x"}))
     assert "no-calls" in notes(client_of("tools.view_execution").get("/playground/"))
 
 
@@ -349,7 +358,7 @@ def test_a_call_of_another_organization_is_not_loaded(
     assert admin_client.get(f"/playground/?from={theirs.pk}").status_code == 404
     record = AuditRecord.objects.filter(execution_id=theirs.pk).latest("id")
     assert admin_client.get(f"/playground/?record={record.pk}").status_code == 404
-    page = text(admin_client.post("/playground/", given(again=str(theirs.pk), do="write")))
+    page = text(admin_client.post("/playground/", posted_form(again=str(theirs.pk), do="write")))
     assert str(theirs.pk) not in page
 
 
@@ -409,14 +418,16 @@ def test_a_failed_call_is_replayed_beside_the_new_one(
     admin_client: Client, admin_user: User, organization: Organization
 ) -> None:
     factories.tool(organization, implementation={"source": FAILS})
-    first = text(admin_client.post("/playground/", given(**{"p.text": "once"})))
-    failed = made(admin_user)
+    first = text(admin_client.post("/playground/", posted_form(**{"p.text": "once"})))
+    failed = made_calls(admin_user)
     assert failed.status == "Failed"
     assert 'id="compared"' not in first
     loaded = text(admin_client.get(f"/playground/?from={failed.pk}"))
     assert f'name="again" value="{failed.pk}"' in loaded
-    page = text(admin_client.post("/playground/", given(**{"p.text": "twice"}, again=failed.pk)))
-    again = made(admin_user)
+    page = text(
+        admin_client.post("/playground/", posted_form(**{"p.text": "twice"}, again=failed.pk))
+    )
+    again = made_calls(admin_user)
     assert again.pk != failed.pk
     beside = page.split('id="compared"')[1]
     assert f"/executions/{failed.pk}/" in beside
@@ -444,3 +455,35 @@ def test_one_agent_alone_may_be_granted(
     page = text(client.get("/playground/"))
     assert another.slug in page
     assert agent.slug not in page
+
+
+MARK = "[redacted 0123456789ab]"
+
+
+def test_what_was_redacted_is_left_out_and_named() -> None:
+    kept, places = remove_redactions({"path": "a", "password": MARK, "n": 1})
+    assert kept == {"path": "a", "n": 1}
+    assert places == ["password"]
+
+
+def test_what_was_redacted_within_a_value_is_left_empty_at_its_place() -> None:
+    asked = {"headers": {"Authorization": f"Bearer {MARK}", "Accept": "*"}, "urls": ["a", MARK]}
+    kept, places = remove_redactions(asked)
+    assert kept == {"headers": {"Authorization": "", "Accept": "*"}, "urls": ["a", ""]}
+    assert places == ["headers/Authorization", "urls/1"]
+
+
+def test_what_was_cut_is_not_taken_for_the_whole() -> None:
+    asked = {
+        "text": "begin… 12 more characters [whole 0123456789ab]",
+        "list": ["a", "… 7 more [whole 0123456789ab]"],
+        "object": {"a": 1, "…": "3 more"},
+        "…": "4 more",
+    }
+    kept, places = remove_redactions(asked)
+    assert kept == {"list": ["a", ""], "object": {"a": 1}}
+    assert places == ["text", "list/1", "object/what was cut", "what was cut"]
+
+
+def test_what_is_no_object_has_no_parameters() -> None:
+    assert remove_redactions(["a"]) == ({}, [])

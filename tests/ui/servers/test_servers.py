@@ -199,7 +199,7 @@ def test_a_review_shows_everything_and_imports_nothing(
     assert not Tool.objects.filter(organization=organization, type="mcp-tool").exists()
 
 
-def test_a_list_that_changed_since_it_was_read_is_shown_anew(
+def test_a_list_that_changed_since_it_was_read_is_shown_again(
     admin_client: Client, organization: Organization, far: str, stub: McpStub
 ) -> None:
     sent = reviewed(admin_client, far)
@@ -264,7 +264,7 @@ def test_signs_of_a_poisoned_definition_are_shown_and_read_by_who_imports_it(
     assert Tool.objects.filter(organization=organization, name="good").exists()
 
 
-def test_a_tool_that_is_gone_is_told(admin_client: Client, far: str, stub: McpStub) -> None:
+def test_a_tool_that_is_gone_is_shown(admin_client: Client, far: str, stub: McpStub) -> None:
     admin_client.post(f"{far}import", reviewed(admin_client, far))
     stub.tools.clear()
     assert "gone-upstream" in notes(refreshed(admin_client, far))

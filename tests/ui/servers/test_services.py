@@ -9,7 +9,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
-from tests.ui.sources import Author, lease, told
+from tests.ui.sources import Author, announced_tool, lease
 from tools.models import Organization, Tool, ToolService
 from tools.ui.servers.services import service_status
 
@@ -36,9 +36,9 @@ def decide(client: Client, row: ToolService, word: str, digest: str = "") -> str
 def test_the_list_says_who_waits_who_serves_and_who_fell_silent(
     admin_client: Client, author: Author
 ) -> None:
-    waiting = author.says("waiting", [told("a", "waiting")])
-    lease(author.approved("living", [told("b", "living")]), 60)
-    silent = author.approved("silent", [told("c", "silent")])
+    waiting = author.says("waiting", [announced_tool("a", "waiting")])
+    lease(author.approved("living", [announced_tool("b", "living")]), 60)
+    silent = author.approved("silent", [announced_tool("c", "silent")])
     lease(silent, 60)
     lease(silent, 0)
     silent.refresh_from_db()
@@ -52,7 +52,7 @@ def test_the_list_says_who_waits_who_serves_and_who_fell_silent(
 def test_a_lapsed_lease_closes_the_tools_where_everybody_sees_it(
     admin_client: Client, author: Author, organization: Organization
 ) -> None:
-    row = author.approved("jokes", [told("tell", "jokes")])
+    row = author.approved("jokes", [announced_tool("tell", "jokes")])
     lease(row, 60)
     assert ">closed<" not in text(admin_client.get("/services/jokes/"))
     lease(row, 0)
@@ -62,22 +62,25 @@ def test_a_lapsed_lease_closes_the_tools_where_everybody_sees_it(
 
 
 def test_htmx_gets_the_list_alone(admin_client: Client, author: Author) -> None:
-    author.says("jokes", [told("tell", "jokes")])
+    author.says("jokes", [announced_tool("tell", "jokes")])
     part = text(admin_client.get("/services/", headers=htmx("results")))
     assert "jokes" in part and "<html" not in part
 
 
 def test_an_announcement_is_shown_whole_with_its_key(admin_client: Client, author: Author) -> None:
-    row = author.says("jokes", [told("tell", "jokes", description="First."), told("two", "jokes")])
+    row = author.says(
+        "jokes",
+        [announced_tool("tell", "jokes", description="First."), announced_tool("two", "jokes")],
+    )
     page = text(admin_client.get("/services/jokes/"))
     assert "First." in page and notes(page)["tools-announced"] == ["2"] and "q-jokes" in page
     assert row.announced_digest in page
     assert author.key.replace("+", "&#x2B;") in page or author.key in page
 
 
-def test_what_nobody_would_see_is_marked(admin_client: Client, author: Author) -> None:
+def test_invisible_characters_are_marked(admin_client: Client, author: Author) -> None:
     words = {"note": "Harm\u202eless\u200b."}
-    author.says("jokes", [told("tell", "jokes", metadata=words)])
+    author.says("jokes", [announced_tool("tell", "jokes", metadata=words)])
     page = text(admin_client.get("/services/jokes/"))
     assert "U+202E" in page and "U+200B" in page and "RIGHT-TO-LEFT OVERRIDE" in page
     assert "\u202e" not in page and notes(page)["hidden-characters"] == ["2"]
@@ -86,7 +89,7 @@ def test_what_nobody_would_see_is_marked(admin_client: Client, author: Author) -
 def test_what_was_read_is_approved(
     admin_client: Client, author: Author, organization: Organization
 ) -> None:
-    row = author.says("jokes", [told("tell", "jokes")])
+    row = author.says("jokes", [announced_tool("tell", "jokes")])
     assert "jokes" in notes(decide(admin_client, row, "approve"))["message-success"][0]
     assert row_of(organization).digest == row.announced_digest
     assert Tool.objects.filter(organization=organization, name="tell").exists()
@@ -97,8 +100,8 @@ def test_what_was_read_is_approved(
 def test_another_announcement_since_then_is_shown_and_nothing_is_decided(
     admin_client: Client, author: Author, organization: Organization
 ) -> None:
-    stale = author.says("jokes", [told("tell", "jokes")]).announced_digest
-    row = author.says("jokes", [told("tell", "jokes", description="Steals.")])
+    stale = author.says("jokes", [announced_tool("tell", "jokes")]).announced_digest
+    row = author.says("jokes", [announced_tool("tell", "jokes", description="Steals.")])
     sent = {"do": "approve", "digest": stale}
     response = admin_client.post("/services/jokes/decide", sent)
     assert response.status_code == 409
@@ -110,8 +113,8 @@ def test_another_announcement_since_then_is_shown_and_nothing_is_decided(
 def test_a_changed_announcement_shows_what_is_other_than_before(
     admin_client: Client, author: Author
 ) -> None:
-    author.approved("jokes", [told("tell", "jokes"), told("old", "jokes")])
-    author.says("jokes", [told("tell", "jokes", description="Sings.")])
+    author.approved("jokes", [announced_tool("tell", "jokes"), announced_tool("old", "jokes")])
+    author.says("jokes", [announced_tool("tell", "jokes", description="Sings.")])
     page = text(admin_client.get("/services/jokes/"))
     assert page.count('data-kind="removed"') == 1 and "Sings." in page
     assert "old" in notes(page)["no-longer-announced"][0]
@@ -120,17 +123,17 @@ def test_a_changed_announcement_shows_what_is_other_than_before(
 def test_a_rejection_is_on_record_with_its_reason(
     admin_client: Client, author: Author, organization: Organization
 ) -> None:
-    decide(admin_client, author.says("jokes", [told("tell", "jokes")]), "reject")
+    decide(admin_client, author.says("jokes", [announced_tool("tell", "jokes")]), "reject")
     assert row_of(organization).status == "rejected"
     seen = AuditRecord.objects.get(organization=organization.slug, code="SERVICE.REJECT")
     assert "Not ours." in json.dumps(seen.details)
 
 
-def test_an_approval_that_cannot_be_is_told(
+def test_an_impossible_approval_is_explained(
     admin_client: Client, author: Author, organization: Organization
 ) -> None:
     factories.tool(organization, "tell")
-    page = decide(admin_client, author.says("jokes", [told("tell", "jokes")]), "approve")
+    page = decide(admin_client, author.says("jokes", [announced_tool("tell", "jokes")]), "approve")
     assert "tell" in notes(page)["message-error"][0]
 
 
@@ -164,13 +167,13 @@ def test_what_is_wrong_stands_at_its_question_and_what_was_typed_stays(
 def test_nonsense_is_refused_and_nothing_falls_over(
     admin_client: Client, author: Author, sent: dict[str, str]
 ) -> None:
-    author.says("jokes", [told("tell", "jokes")])
+    author.says("jokes", [announced_tool("tell", "jokes")])
     for place in ("/services/new/", "/services/jokes/edit/", "/services/jokes/decide"):
         assert admin_client.post(place, sent).status_code in {302, 400, 404, 409}
 
 
 def test_who_may_look_looks_and_changes_nothing(client_of: Grant, author: Author) -> None:
-    row = author.says("jokes", [told("tell", "jokes")])
+    row = author.says("jokes", [announced_tool("tell", "jokes")])
     client = client_of("tools.view_toolservice")
     page = text(client.get("/services/jokes/"))
     assert "Tells one." in page and 'value="approve"' not in page

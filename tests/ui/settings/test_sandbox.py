@@ -24,13 +24,13 @@ NONE, STANDARD, STRICT, RESTRICTED = IsolationLevel
 FACTS = Facts("v2", landlock_abi=7, signs=Signs())
 
 
-def held(level: IsolationLevel, contained: bool = True) -> Trial:
+def contained_attack(level: IsolationLevel, contained: bool = True) -> Trial:
     wall = SandboxChoice(level)
     return Trial(wall, (AttackResult("be root", level, wall.backend, contained, "uid 0"),))
 
 
-def found(*trials: Trial, facts: Facts = FACTS) -> Capability:
-    usual = {level: held(level) for level in IsolationLevel}
+def capability_with(*trials: Trial, facts: Facts = FACTS) -> Capability:
+    usual = {level: contained_attack(level) for level in IsolationLevel}
     own = {one.wall.level: one for one in trials if one.wall.backend == Backend.PROCESS}
     rest = [one for one in trials if one.wall.backend != Backend.PROCESS]
     return doctor.conclude([*(usual | own).values(), *rest], facts)
@@ -41,13 +41,13 @@ NO_NAMESPACES = [
 ]
 DEGRADED = Trial(SandboxChoice(STANDARD, Backend.DEGRADED))
 STATES = {
-    "everything": (found(), None),
-    "no cgroups": (found(facts=replace(FACTS, cgroup_mode="none")), "warn"),
-    "up to Strict": (found(held(RESTRICTED, contained=False)), "warn"),
-    "no namespaces": (found(*NO_NAMESPACES), "bad"),
-    "nothing": (found(held(NONE, contained=False), *NO_NAMESPACES), "bad"),
+    "everything": (capability_with(), None),
+    "no cgroups": (capability_with(facts=replace(FACTS, cgroup_mode="none")), "warn"),
+    "up to Strict": (capability_with(contained_attack(RESTRICTED, contained=False)), "warn"),
+    "no namespaces": (capability_with(*NO_NAMESPACES), "bad"),
+    "nothing": (capability_with(contained_attack(NONE, contained=False), *NO_NAMESPACES), "bad"),
     "degraded": (
-        found(*NO_NAMESPACES, DEGRADED, facts=replace(FACTS, degraded_allowed=True)),
+        capability_with(*NO_NAMESPACES, DEGRADED, facts=replace(FACTS, degraded_allowed=True)),
         "bad",
     ),
 }
@@ -80,7 +80,7 @@ def test_the_page_shows_levels_backends_and_attacks(admin_client: Client) -> Non
 @pytest.mark.parametrize(
     "rights", [{"permissions": ["tools.change_tool"]}, {"fields": {"is_staff": True}}]
 )
-def test_whoever_changes_tools_or_administers_sees_the_page(
+def test_users_who_change_tools_or_administer_see_the_page(
     client_of: Grant, rights: dict[str, Any]
 ) -> None:
     client = client_of(*rights.get("permissions", ()), **rights.get("fields", {}))
@@ -90,7 +90,7 @@ def test_whoever_changes_tools_or_administers_sees_the_page(
 
 @pytest.mark.usefixtures("_silent_sandboxd")
 @pytest.mark.parametrize("address", ["/", "/executions/", "/audit/", "/admin/"])
-def test_silence_is_told_on_every_page_to_those_who_manage(
+def test_every_page_warns_managers_when_sandboxd_does_not_answer(
     admin_client: Client, address: str
 ) -> None:
     assert _NO_ANSWER in text(admin_client.get(address))
@@ -104,5 +104,5 @@ def test_silence_is_a_page_too(admin_client: Client) -> None:
 
 
 @pytest.mark.usefixtures("_silent_sandboxd")
-def test_others_are_not_told(client_of: Grant) -> None:
+def test_other_users_see_no_warning(client_of: Grant) -> None:
     assert _NO_ANSWER not in text(client_of().get("/"))

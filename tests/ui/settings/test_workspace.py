@@ -1,4 +1,4 @@
-"""Browsing the workspace: as the person may read, behind the wall, on record."""
+"""Browsing the workspace: as the user may read, in the sandbox, on record."""
 
 from collections.abc import Callable
 
@@ -84,7 +84,7 @@ def test_hostile_names_and_contents_run_nowhere(admin_client: Client, files: Fil
     assert inline_code(page) == [] and "<script>alert" not in text(page) and "U+202E" in text(page)
 
 
-def test_somebody_without_grants_is_refused(client_of: Grant, files: Files) -> None:
+def test_a_user_without_grants_is_refused(client_of: Grant, files: Files) -> None:
     files("a", b"secret")
     client = client_of()
     for place in ("", "file/?path=a", "download/?path=a"):

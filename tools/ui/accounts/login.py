@@ -31,18 +31,18 @@ from tools.models import AuthenticatorApp, User
 from tools.ui.access import PageRequest, address_of, page
 from tools.web.reauthentication import Proof, proof
 
-PAGE, SECOND = "accounts/login.html", "accounts/second_factor.html"
-WRONG = "That name and password do not belong together. Check both and try again."
+PAGE, SECOND_FACTOR_PAGE = "accounts/login.html", "accounts/second_factor.html"
+WRONG_LOGIN = "That name and password do not belong together. Check both and try again."
 WRONG_CODE = "That code is not right, or was used before. Wait for the next one and try again."
-AGAIN = "That page was open for too long, or your browser keeps no cookies. Log in again."
+LOGIN_EXPIRED = "That page was open for too long, or your browser keeps no cookies. Log in again."
 WRONG_KEY = "That key was not accepted. Try again."
 _BACKEND = f"{PeopleBackend.__module__}.{PeopleBackend.__name__}"
-_WAITS = "entering"
-_LASTS_S = 600
+_SESSION_KEY = "entering"
+_PENDING_LOGIN_S = 600
 
 
 @dataclass(frozen=True)
-class Entering:
+class PendingLogin:
     """A pending login: the user, the first factor, and the page to open afterwards."""
 
     user: User
@@ -50,13 +50,13 @@ class Entering:
     onwards: str
 
 
-def factor_proven(
+def verify_factor(
     request: HttpRequest, user: User, *, code: str, key: str, recovers: bool = False
 ) -> str:
     """The second factor that was verified; empty where none was. Raises `TooManyAttempts`."""
     address = address_of(request)
     with guarded(username=user.username, source_ip=address, what=SECOND_FACTOR) as attempt:
-        found = _proven(request, user, code, key, recovers)
+        found = _verified_factor(request, user, code, key, recovers)
         if found:
             attempt.succeeded()
     return found
@@ -70,7 +70,7 @@ def key_options(request: HttpRequest, user: User) -> str:
     return security_keys.begin_proving(user, place, request.session)
 
 
-def refused(
+def render_refusal(
     request: HttpRequest, template: str, context: dict[str, object], refusal: ToolcribError
 ) -> HttpResponse:
     """The page again with the refusal, and with `Retry-After`."""
@@ -82,37 +82,37 @@ def refused(
     return answer
 
 
-def admit(
+def continue_login(
     request: HttpRequest, user: User, onwards: str, *, how: str, factor: str = ""
 ) -> HttpResponse:
     """Log in, or ask for the user's second factor unless `factor` is proven already."""
     if factor or not second_factors.has_factor(user):
-        return enter(request, Entering(user, how, onwards), factor)
+        return complete_login(request, PendingLogin(user, how, onwards), factor)
     request.session.flush()  # logs the previous user out
-    request.session[_WAITS] = {
+    request.session[_SESSION_KEY] = {
         "user": str(user.pk),
         "hash": user.get_session_auth_hash(),
         "how": how,
         "onwards": onwards,
-        "until": int(time.time()) + _LASTS_S,
+        "until": int(time.time()) + _PENDING_LOGIN_S,
     }
-    request.session.set_expiry(_LASTS_S)
+    request.session.set_expiry(_PENDING_LOGIN_S)
     return redirect("second-factor")
 
 
-def waiting(request: HttpRequest) -> Entering | None:
+def pending_login(request: HttpRequest) -> PendingLogin | None:
     """The pending login; None once it expired, the password changed or the account was closed."""
-    held = request.session.get(_WAITS)
+    held = request.session.get(_SESSION_KEY)
     if not held or held["until"] < time.time():
         return None
     user = PeopleBackend().get_user(held["user"])
     if user is None or not constant_time_compare(held["hash"], user.get_session_auth_hash()):
         return None
-    return Entering(user, held["how"], held["onwards"])
+    return PendingLogin(user, held["how"], held["onwards"])
 
 
-def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse:
-    request.session.pop(_WAITS, None)
+def complete_login(request: HttpRequest, who: PendingLogin, factor: str = "") -> HttpResponse:
+    request.session.pop(_SESSION_KEY, None)
     request.session.pop(freshness.FACTOR, None)
     login(request, who.user, backend=_BACKEND)
     request.session.set_expiry(None)  # the lifetime of every session
@@ -124,7 +124,7 @@ def enter(request: HttpRequest, who: Entering, factor: str = "") -> HttpResponse
     return redirect(who.onwards)
 
 
-def safe_next(request: HttpRequest, otherwise: str = "home") -> str:
+def next_address(request: HttpRequest, otherwise: str = "home") -> str:
     """The page to open afterwards: always an address of the product (no open redirect)."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     return safe_redirect_path(wanted, resolve_url(otherwise))
@@ -135,13 +135,13 @@ def safe_next(request: HttpRequest, otherwise: str = "home") -> str:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 def log_in(request: HttpRequest) -> HttpResponse:
-    onwards = safe_next(request)
+    onwards = next_address(request)
     if request.method == "POST":
-        return _try_to_enter(request, onwards)
+        return _log_in_by_password(request, onwards)
     if request.user.is_authenticated:
         return redirect(onwards)
-    again = {"message": AGAIN} if "again" in request.GET else {}
-    return render(request, PAGE, _context(onwards) | again)
+    again = {"message": LOGIN_EXPIRED} if "again" in request.GET else {}
+    return render(request, PAGE, _login_context(onwards) | again)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -150,20 +150,22 @@ def log_in(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def second_factor(request: HttpRequest) -> HttpResponse:
     """Asks for the second factor of a pending login; without one, redirects to the login."""
-    who = waiting(request)
+    who = pending_login(request)
     if who is None:
         return redirect("login")
     if request.method != "POST":
-        return render(request, SECOND, _second_context(request, who))
+        return render(request, SECOND_FACTOR_PAGE, _second_factor_context(request, who))
     code, key = (request.POST.get(name, "") for name in ("code", "key"))
     try:
-        factor = factor_proven(request, who.user, code=code, key=key, recovers=True)
+        factor = verify_factor(request, who.user, code=code, key=key, recovers=True)
     except ToolcribError as refusal:
-        return refused(request, SECOND, _second_context(request, who), refusal)
+        return render_refusal(
+            request, SECOND_FACTOR_PAGE, _second_factor_context(request, who), refusal
+        )
     if factor:
-        return enter(request, who, factor)
-    context = _second_context(request, who) | {"message": WRONG_KEY if key else WRONG_CODE}
-    return render(request, SECOND, context, status=401)
+        return complete_login(request, who, factor)
+    context = _second_factor_context(request, who) | {"message": WRONG_KEY if key else WRONG_CODE}
+    return render(request, SECOND_FACTOR_PAGE, context, status=401)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -175,7 +177,7 @@ def log_out(request: PageRequest) -> HttpResponseBase:
     return redirect("login")
 
 
-def _proven(request: HttpRequest, user: User, code: str, key: str, recovers: bool) -> str:
+def _verified_factor(request: HttpRequest, user: User, code: str, key: str, recovers: bool) -> str:
     if key:
         place, session = security_keys.place_of(request), request.session
         good = security_keys.verify(user=user, answer=key, place=place, session=session)
@@ -184,20 +186,20 @@ def _proven(request: HttpRequest, user: User, code: str, key: str, recovers: boo
     return factor_of(user=user, code=code, by=by, recovers=recovers)
 
 
-def _try_to_enter(request: HttpRequest, onwards: str) -> HttpResponse:
+def _log_in_by_password(request: HttpRequest, onwards: str) -> HttpResponse:
     username = request.POST.get("username", "")[:150]
     password = request.POST.get("password", "")
-    context = _context(onwards) | {"username": username}
+    context = _login_context(onwards) | {"username": username}
     try:
-        user = _known(request, username, password)
+        user = _authenticate(request, username, password)
     except ToolcribError as refusal:
-        return refused(request, PAGE, context, refusal)
+        return render_refusal(request, PAGE, context, refusal)
     if user is None:
-        return render(request, PAGE, context | {"message": WRONG}, status=401)
-    return admit(request, user, onwards, how="password")
+        return render(request, PAGE, context | {"message": WRONG_LOGIN}, status=401)
+    return continue_login(request, user, onwards, how="password")
 
 
-def _known(request: HttpRequest, username: str, password: str) -> User | None:
+def _authenticate(request: HttpRequest, username: str, password: str) -> User | None:
     """Raises `TooManyAttempts`."""
     with guarded(username=username, source_ip=address_of(request)) as attempt:
         user = authenticate(request, username=username, password=password)
@@ -206,12 +208,12 @@ def _known(request: HttpRequest, username: str, password: str) -> User | None:
     return user
 
 
-def _context(onwards: str) -> dict[str, Any]:
+def _login_context(onwards: str) -> dict[str, Any]:
     provider = settings.OIDC_NAME if identity_provider.configured() else ""
     return {"next": onwards, "provider": provider}
 
 
-def _second_context(request: HttpRequest, who: Entering) -> dict[str, Any]:
+def _second_factor_context(request: HttpRequest, who: PendingLogin) -> dict[str, Any]:
     return {
         "who": who.user,
         "has_app": AuthenticatorApp.objects.filter(user=who.user).exists(),

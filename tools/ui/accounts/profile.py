@@ -34,7 +34,7 @@ from tools.ui.inputs import FormInput, Widget
 from tools.web.reauthentication import Proof, proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"
-MOST_SHOWN = 100
+MOST_ROWS = 100
 LONGEST_LABEL = 100
 MOST_DAYS = 365
 VERBS = {"view": "see", "add": "add", "change": "change", "delete": "remove"}
@@ -63,9 +63,9 @@ class BrowserRow:
     here: bool
 
 
-def browser(user_agent: str) -> str:
-    name = _first(_BROWSERS, user_agent)
-    system = _first(_SYSTEMS, user_agent)
+def browser_name(user_agent: str) -> str:
+    name = _first_match(_BROWSERS, user_agent)
+    system = _first_match(_SYSTEMS, user_agent)
     if not name:
         return user_agent[:40] or "An unknown program"
     return f"{name} on {system}" if system else name
@@ -74,21 +74,21 @@ def browser(user_agent: str) -> str:
 @require_safe
 @page
 def profile_page(request: PageRequest) -> HttpResponseBase:
-    return render(request, PAGE, _context(request, _token_inputs()))
+    return render(request, PAGE, _profile_context(request, _token_inputs()))
 
 
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def make_token(request: PageRequest) -> HttpResponseBase:
+def create_token(request: PageRequest) -> HttpResponseBase:
     """Create a token; the page shows it once, or the error."""
     inputs, scopes = _token_inputs(), [one for one in Scope if one in request.POST.getlist("scope")]
-    label, days = (_typed(request, one.key) for one in inputs)
+    label, days = (_form_value(request, one.key) for one in inputs)
     for one, typed in zip(inputs, (label, days), strict=True):
         one.value = typed
-    flaw = _flaw_in_token(inputs, scopes)
+    flaw = _check_token_inputs(inputs, scopes)
     if flaw or any(one.errors for one in inputs):
-        context = _context(request, inputs, scopes) | {"scope_flaw": flaw}
+        context = _profile_context(request, inputs, scopes) | {"scope_flaw": flaw}
         return render(request, PAGE, context, status=400)
     token, text = account_actions.create_token(
         user=request.user,
@@ -98,7 +98,9 @@ def make_token(request: PageRequest) -> HttpResponseBase:
         label=label,
         days=int(days),
     )
-    return render(request, PAGE, _context(request, _token_inputs()) | {"made": token, "text": text})
+    return render(
+        request, PAGE, _profile_context(request, _token_inputs()) | {"made": token, "text": text}
+    )
 
 
 @proof(Proof.NOT_NEEDED)
@@ -131,7 +133,7 @@ def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def end_others(request: PageRequest) -> HttpResponseBase:
+def end_other_sessions(request: PageRequest) -> HttpResponseBase:
     here = person_sessions.note(request, request.user)
     ended = person_sessions.end(user=request.user, by=actor_of(request.caller), but=here)
     word = "No other browser was logged in."
@@ -151,19 +153,21 @@ def change_password(request: PageRequest) -> HttpResponseBase:
         return render(request, PASSWORD, {"form": PasswordChangeForm(request.user)})
     form = PasswordChangeForm(request.user, request.POST)
     try:
-        good = _checked(request, form)
+        good = _check_old_password(request, form)
     except ToolcribError as refusal:
-        return login.refused(request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal)
+        return login.render_refusal(
+            request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal
+        )
     if not good:
         return render(request, PASSWORD, {"form": form}, status=400)
-    return _change_password(request, form)
+    return _save_password(request, form)
 
 
-def _first(known: tuple[tuple[str, str], ...], text: str) -> str:
+def _first_match(known: tuple[tuple[str, str], ...], text: str) -> str:
     return next((word for mark, word in known if mark in text), "")
 
 
-def _checked(request: PageRequest, form: PasswordChangeForm) -> bool:
+def _check_old_password(request: PageRequest, form: PasswordChangeForm) -> bool:
     with guarded(username=request.user.username, source_ip=request.caller.source_ip) as attempt:
         good = form.is_valid()
         if "old_password" not in form.errors:
@@ -172,7 +176,7 @@ def _checked(request: PageRequest, form: PasswordChangeForm) -> bool:
 
 
 @transaction.atomic
-def _change_password(request: PageRequest, form: PasswordChangeForm) -> HttpResponse:
+def _save_password(request: PageRequest, form: PasswordChangeForm) -> HttpResponse:
     """Change the password and log every other browser out."""
     by = actor_of(request.caller)
     form.save()
@@ -186,30 +190,30 @@ def _change_password(request: PageRequest, form: PasswordChangeForm) -> HttpResp
     return redirect("profile")
 
 
-def _context(
+def _profile_context(
     request: PageRequest, inputs: list[FormInput], scopes: list[Scope] | None = None
 ) -> dict[str, Any]:
     user = request.user
     chosen = [Scope.READ, Scope.EXECUTE] if scopes is None else scopes
     names = user.groups.order_by("name").values_list("name", flat=True)
     found = [(role_of(name), name) for name in names]
-    tokens = [*user.tokens.usable(timezone.now())[: MOST_SHOWN + 1]]
+    tokens = [*user.tokens.usable(timezone.now())[: MOST_ROWS + 1]]
     return {
         "roles": [role for role, _ in found if role],
         "groups": [name for role, name in found if not role],
-        "permitted": () if user.is_superuser else _permitted(request),
-        "tokens": tokens[:MOST_SHOWN],
-        "more_tokens": len(tokens) > MOST_SHOWN,
+        "permitted": () if user.is_superuser else _permission_sentences(request),
+        "tokens": tokens[:MOST_ROWS],
+        "more_tokens": len(tokens) > MOST_ROWS,
         "inputs": inputs,
         "scopes": [(one.value, SCOPES[one], one in chosen) for one in Scope],
-        "sessions": _sessions(request),
-        **second_factors.section(request),
+        "sessions": _session_rows(request),
+        **second_factors.factors_context(request),
         "provider": settings.OIDC_NAME if identity_provider.configured() else "",
         "connected": SingleSignOn.objects.filter(user=user).exists(),
     }
 
 
-def _permitted(request: PageRequest) -> list[tuple[str, list[str]]]:
+def _permission_sentences(request: PageRequest) -> list[tuple[str, list[str]]]:
     """The permissions by action and kind of row, grouped by sentence."""
     held = Permission.objects.filter(Q(user=request.user) | Q(group__user=request.user))
     by_kind = dict[str, list[str]]()
@@ -217,7 +221,7 @@ def _permitted(request: PageRequest) -> list[tuple[str, list[str]]]:
     for row in held.select_related("content_type").distinct():
         verb = row.codename.partition("_")[0]
         if verb in VERBS:
-            by_kind.setdefault(_kind(row), []).append(verb)
+            by_kind.setdefault(_model_name(row), []).append(verb)
         else:
             sentences.setdefault(row.name.removeprefix("Can ").lower(), [])
     for kind, verbs in sorted(by_kind.items()):
@@ -226,19 +230,19 @@ def _permitted(request: PageRequest) -> list[tuple[str, list[str]]]:
     return [*sentences.items()]
 
 
-def _kind(permission: Permission) -> str:
+def _model_name(permission: Permission) -> str:
     model = permission.content_type.model_class()
     return str(model._meta.verbose_name_plural if model else permission.content_type.model)
 
 
-def _sessions(request: PageRequest) -> list[BrowserRow]:
+def _session_rows(request: PageRequest) -> list[BrowserRow]:
     here = person_sessions.note(request, request.user)
     found = (
         PersonSession.objects.lasting()
         .filter(user=request.user)
-        .select_related("session")[:MOST_SHOWN]
+        .select_related("session")[:MOST_ROWS]
     )
-    rows = [BrowserRow(one, browser(one.user_agent), one.pk == here.pk) for one in found]
+    rows = [BrowserRow(one, browser_name(one.user_agent), one.pk == here.pk) for one in found]
     return sorted(rows, key=lambda row: not row.here)
 
 
@@ -250,11 +254,11 @@ def _token_inputs() -> list[FormInput]:
     ]
 
 
-def _typed(request: PageRequest, key: str) -> str:
+def _form_value(request: PageRequest, key: str) -> str:
     return request.POST.get(key, "").strip()
 
 
-def _flaw_in_token(inputs: list[FormInput], scopes: list[Scope]) -> str:
+def _check_token_inputs(inputs: list[FormInput], scopes: list[Scope]) -> str:
     """The error of the scopes; other errors are set at their inputs."""
     label, days = inputs
     if not 0 < len(label.value) <= LONGEST_LABEL:

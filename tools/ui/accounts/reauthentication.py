@@ -33,26 +33,28 @@ from tools.models import AuthenticatorApp, SingleSignOn, User
 from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import login
-from tools.ui.accounts.login import safe_next
+from tools.ui.accounts.login import next_address
 from tools.web.reauthentication import SAFE_METHODS, Proof, needs_proof, proof
 
-PAGE, DONE = "accounts/reauthentication.html", "accounts/reauthentication_done.html"
-ANSWERS = ("again.password", "again.code", "again.key")
-SEALED = "again.sealed"
-OURS = (*ANSWERS, SEALED, "again.username", "csrfmiddlewaretoken")
-KEPT = "waits_for_proof"  # session key of the sealed form of an htmx request, and its address
+PAGE, DONE_PAGE = "accounts/reauthentication.html", "accounts/reauthentication_done.html"
+PROOF_FIELDS = ("again.password", "again.code", "again.key")
+SEALED_FIELD = "again.sealed"
+OWN_FIELDS = (*PROOF_FIELDS, SEALED_FIELD, "again.username", "csrfmiddlewaretoken")
+SESSION_KEY = (
+    "waits_for_proof"  # session key of the sealed form of an htmx request, and its address
+)
 DOWNLOADS = frozenset({"export", "tool-export", "knowledge-export", "api-export",
                        "api-audit-export", "audit-export-file"})  # fmt: skip
-WRONG = "That is not right. Try again."
-API, CALLED = "/api/", "/api/v1/"
+WRONG_PROOF = "That is not right. Try again."
+API, API_V1 = "/api/", "/api/v1/"
 PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/csp-report"})
 # Open to users who still have to set up a second factor.
-OPEN = frozenset({
+OPEN_VIEWS = frozenset({
     "login", "logout", "second-factor", "single-sign-on", "single-sign-on-back", "login-again",
     "factors", "factor-app", "factor-key",
 })  # fmt: skip
-ADMINISTRATION = "admin"  # every change there needs proof: users, permissions, keys
-_LOST = "What you were about to send is kept no longer. Go back, and send it again."
+ADMIN_NAMESPACE = "admin"  # every change there needs proof: users, permissions, keys
+_FORM_LOST = "What you were about to send is kept no longer. Go back, and send it again."
 _MOST_IN_SESSION = 256 * 1024
 
 
@@ -67,95 +69,101 @@ class ReauthenticationMiddleware:
         self, request: HttpRequest, view: Callable[..., Any], _: Any, place_of: dict[str, Any]
     ) -> HttpResponse | None:
         place = request.resolver_match
-        if place is None or request.path in PROBES or _by_token(request):
+        if place is None or request.path in PROBES or _has_token(request):
             return None
         if not isinstance(request.user, User):
             return None
-        if place.url_name not in OPEN and _owes_a_factor(request, request.user):
-            return _to_the_factor(request, request.user)
+        if place.url_name not in OPEN_VIEWS and _lacks_factor(request, request.user):
+            return _redirect_to_factor(request, request.user)
         if freshness.is_fresh(request.session) or not _needs_proof(request, place, view, place_of):
             return None
-        if request.path.startswith(API) and not _navigates(request):
-            return _told("fresh_authentication_needed", "Prove again who you are: /login/again/.")
-        return ask(request)
+        if request.path.startswith(API) and not _is_navigation(request):
+            return _api_refusal(
+                "fresh_authentication_needed", "Prove again who you are: /login/again/."
+            )
+        return request_reauthentication(request)
 
 
 @proof(Proof.NOT_NEEDED)
-@sensitive_post_parameters(*ANSWERS)
+@sensitive_post_parameters(*PROOF_FIELDS)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def again_page(request: PageRequest) -> HttpResponseBase:
+def reauthentication_page(request: PageRequest) -> HttpResponseBase:
     """Reauthentication before a page is opened, or for an htmx request within a page."""
-    onwards = safe_next(request)
+    onwards = next_address(request)
     context: dict[str, Any] = {"next": onwards}
     if request.method != "POST":
-        context |= request.session.pop(KEPT, {}) if "kept" in request.GET else {}
-        return _stored_nowhere(render(request, PAGE, context | _ways(request, onwards)))
-    if (refused := _refused(request, context, onwards)) is not None:
+        context |= request.session.pop(SESSION_KEY, {}) if "kept" in request.GET else {}
+        return _forbid_storage(render(request, PAGE, context | _proof_context(request, onwards)))
+    if (refused := _check_proof(request, context, onwards)) is not None:
         return refused
     if _is_download(onwards):
-        return render(request, DONE, context)
+        return render(request, DONE_PAGE, context)
     return redirect(onwards)
 
 
-def ask(request: HttpRequest) -> HttpResponse | None:
+def request_reauthentication(request: HttpRequest) -> HttpResponse | None:
     """The response that asks for reauthentication; None once the user has proven it."""
     htmx: Any = getattr(request, "htmx", None)
-    back = (htmx.current_url_abs_path or "/") if htmx else _came_from(request)
+    back = (htmx.current_url_abs_path or "/") if htmx else _form_page_address(request)
     if request.method in ("GET", "HEAD"):
-        return _lead(request, back if htmx else request.get_full_path())
+        return _redirect_to_reauthentication(request, back if htmx else request.get_full_path())
     if request.method != "POST":
-        return _lead(request, back)
-    sealed = request.POST.get(SEALED) or sealed_forms.seal(request, without=OURS)
+        return _redirect_to_reauthentication(request, back)
+    sealed = request.POST.get(SEALED_FIELD) or sealed_forms.seal_form(request, without=OWN_FIELDS)
     if sealed is None:
-        return _lead(request, back)
-    context = {SEALED.replace(".", "_"): sealed, "action": request.get_full_path()}
+        return _redirect_to_reauthentication(request, back)
+    context = {SEALED_FIELD.replace(".", "_"): sealed, "action": request.get_full_path()}
     if htmx:
         if len(sealed) <= _MOST_IN_SESSION:
-            request.session[KEPT] = context
-        return HttpResponseClientRedirect(f"{_address(back)}&kept=1")
-    if not any(request.POST.get(name) for name in ANSWERS):
-        return _stored_nowhere(render(request, PAGE, context | _ways(request, back)))
-    if (refused := _refused(request, context, back)) is not None:
-        return _stored_nowhere(refused)
+            request.session[SESSION_KEY] = context
+        return HttpResponseClientRedirect(f"{_reauthentication_address(back)}&kept=1")
+    if not any(request.POST.get(name) for name in PROOF_FIELDS):
+        return _forbid_storage(render(request, PAGE, context | _proof_context(request, back)))
+    if (refused := _check_proof(request, context, back)) is not None:
+        return _forbid_storage(refused)
     try:
-        sealed_forms.restore(request, sealed)
+        sealed_forms.restore_form(request, sealed)
     except sealed_forms.SealedFormInvalid:
-        return errors.error_response(request, 400, _LOST)
+        return errors.error_response(request, 400, _FORM_LOST)
     return None
 
 
-def passed(request: HttpRequest, user: User, how: str) -> None:
+def record_reauthentication(request: HttpRequest, user: User, how: str) -> None:
     freshness.note(request.session)
     by = actor_of(caller_of_user(user, source_ip=address_of(request)))
     record(Event.AUTHENTICATED_AGAIN, by=by, outcome=Outcome.SUCCESS, details={"by": how})
 
 
-def _lead(request: HttpRequest, onwards: str) -> HttpResponse:
+def _redirect_to_reauthentication(request: HttpRequest, onwards: str) -> HttpResponse:
     if getattr(request, "htmx", None):
-        return HttpResponseClientRedirect(_address(onwards))
-    return redirect(_address(onwards))
+        return HttpResponseClientRedirect(_reauthentication_address(onwards))
+    return redirect(_reauthentication_address(onwards))
 
 
-def _refused(request: HttpRequest, context: dict[str, Any], onwards: str) -> HttpResponse | None:
+def _check_proof(
+    request: HttpRequest, context: dict[str, Any], onwards: str
+) -> HttpResponse | None:
     """The page with the refusal; None where the user has proven their identity."""
-    user = _person(request)
+    user = _logged_in_user(request)
     try:
-        how = _proven(request, user)
+        how = _proof_method(request, user)
     except ToolcribError as refusal:
-        return login.refused(request, PAGE, context | _ways(request, onwards), refusal)
+        return login.render_refusal(
+            request, PAGE, context | _proof_context(request, onwards), refusal
+        )
     if not how:
-        said = context | _ways(request, onwards) | {"message": WRONG}
+        said = context | _proof_context(request, onwards) | {"message": WRONG_PROOF}
         return render(request, PAGE, said, status=401)
-    passed(request, user, how)
+    record_reauthentication(request, user, how)
     return None
 
 
-def _proven(request: HttpRequest, user: User) -> str:
+def _proof_method(request: HttpRequest, user: User) -> str:
     """The method of the proof; empty where it was wrong. Raises `TooManyAttempts`."""
-    password, code, key = (request.POST.get(name, "") for name in ANSWERS)
+    password, code, key = (request.POST.get(name, "") for name in PROOF_FIELDS)
     if code or key:
-        return login.factor_proven(request, user, code=code, key=key)
+        return login.verify_factor(request, user, code=code, key=key)
     with guarded(username=user.username, source_ip=address_of(request)) as attempt:
         good = user.check_password(password)
         if good:
@@ -163,9 +171,9 @@ def _proven(request: HttpRequest, user: User) -> str:
     return "password" if good else ""
 
 
-def _ways(request: HttpRequest, onwards: str) -> dict[str, Any]:
+def _proof_context(request: HttpRequest, onwards: str) -> dict[str, Any]:
     """The methods by which the user may prove their identity."""
-    user = _person(request)
+    user = _logged_in_user(request)
     known = identity_provider.configured() and (
         SingleSignOn.objects.filter(user=user, issuer=settings.OIDC_ISSUER).exists()
     )
@@ -188,7 +196,7 @@ def _is_download(address: str) -> bool:
         return False
 
 
-def _came_from(request: HttpRequest) -> str:
+def _form_page_address(request: HttpRequest) -> str:
     """The page that the form was on."""
     referer = request.headers.get("Referer", "")
     if not url_has_allowed_host_and_scheme(referer, allowed_hosts={request.get_host()}):
@@ -198,16 +206,16 @@ def _came_from(request: HttpRequest) -> str:
     return safe_redirect_path(address, resolve_url("home"))
 
 
-def _address(onwards: str) -> str:
+def _reauthentication_address(onwards: str) -> str:
     return f"{resolve_url('login-again')}?{urlencode({'next': onwards})}"
 
 
-def _person(request: HttpRequest) -> User:
+def _logged_in_user(request: HttpRequest) -> User:
     assert isinstance(request.user, User)
     return request.user
 
 
-def _stored_nowhere(response: HttpResponse) -> HttpResponse:
+def _forbid_storage(response: HttpResponse) -> HttpResponse:
     response["Cache-Control"] = "no-store"
     return response
 
@@ -215,23 +223,25 @@ def _stored_nowhere(response: HttpResponse) -> HttpResponse:
 def _needs_proof(
     request: HttpRequest, place: ResolverMatch, view: Callable[..., Any], place_of: dict[str, Any]
 ) -> bool:
-    if ADMINISTRATION in place.namespaces:
+    if ADMIN_NAMESPACE in place.namespaces:
         return request.method not in SAFE_METHODS
     return needs_proof(view, request, place_of)
 
 
-def _by_token(request: HttpRequest) -> bool:
+def _has_token(request: HttpRequest) -> bool:
     """The API then ignores the session (tools/api/common/authentication.py)."""
-    return request.path.startswith(CALLED) and "Authorization" in request.headers
+    return request.path.startswith(API_V1) and "Authorization" in request.headers
 
 
-def _owes_a_factor(request: HttpRequest, user: User) -> bool:
+def _lacks_factor(request: HttpRequest, user: User) -> bool:
     return not freshness.proven(request.session) and second_factors.must_have(user)
 
 
-def _to_the_factor(request: HttpRequest, user: User) -> HttpResponse:
+def _redirect_to_factor(request: HttpRequest, user: User) -> HttpResponse:
     if request.path.startswith(API):
-        return _told("second_factor_needed", "Set up a second factor first: /profile/factors/.")
+        return _api_refusal(
+            "second_factor_needed", "Set up a second factor first: /profile/factors/."
+        )
     where = "factors"
     if second_factors.has_factor(user):  # proven in another browser, not in this one
         request.session.flush()
@@ -241,10 +251,10 @@ def _to_the_factor(request: HttpRequest, user: User) -> HttpResponse:
     return redirect(where)
 
 
-def _navigates(request: HttpRequest) -> bool:
+def _is_navigation(request: HttpRequest) -> bool:
     """Whether a browser follows a link, as opposed to a request by a script."""
     return request.method == "GET" and "text/html" in request.headers.get("Accept", "")
 
 
-def _told(code: str, message: str) -> HttpResponse:
+def _api_refusal(code: str, message: str) -> HttpResponse:
     return JsonResponse(errors.error_body(code, message), status=403)

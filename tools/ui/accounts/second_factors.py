@@ -26,7 +26,7 @@ from tools.ui import sealed_forms
 from tools.ui.access import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
-PAGE, APP, KEY, CODES = (
+PAGE, APP_PAGE, KEY_PAGE, CODES_PAGE = (
     f"accounts/{name}.html" for name in ("factors", "factor_app", "factor_key", "factor_codes")
 )
 _FORM = "authenticator app"
@@ -37,7 +37,7 @@ _LONGEST_NAME = 60
 @page
 def factors_page(request: PageRequest) -> HttpResponseBase:
     """Users who must have a second factor and have none are redirected here."""
-    return render(request, PAGE, section(request))
+    return render(request, PAGE, factors_context(request))
 
 
 @proof(Proof.ALWAYS)
@@ -48,15 +48,15 @@ def app_page(request: PageRequest) -> HttpResponseBase:
     if request.method != "POST":
         if second_factors.factors_of(request.user).app:
             raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
-        return _app(request, authenticator_apps.new_secret())
-    secret = sealed_forms.opened(request.POST.get("kept", ""), request.user, _FORM)
+        return _render_app_form(request, authenticator_apps.new_secret())
+    secret = sealed_forms.open_state(request.POST.get("kept", ""), request.user, _FORM)
     code = "".join(request.POST.get("code", "").split())[:20]
     by = actor_of(request.caller)
     try:
         codes = authenticator_apps.add(user=request.user, secret=secret, code=code, by=by)
     except Malformed as refusal:
-        return _app(request, secret, refusal)
-    return _set_up(request, second_factors.APP, codes)
+        return _render_app_form(request, secret, refusal)
+    return _confirm_setup(request, second_factors.APP, codes)
 
 
 @proof(Proof.ALWAYS)
@@ -65,10 +65,12 @@ def app_page(request: PageRequest) -> HttpResponseBase:
 @page
 def key_page(request: PageRequest) -> HttpResponseBase:
     if request.method != "POST":
-        return _key(request)
+        return _render_key_form(request)
     name = request.POST.get("name", "").strip()
     if not 0 < len(name) <= _LONGEST_NAME:
-        return _key(request, name, f"A name of 1 to {_LONGEST_NAME} characters is needed.")
+        return _render_key_form(
+            request, name, f"A name of 1 to {_LONGEST_NAME} characters is needed."
+        )
     try:
         codes = security_keys.add(
             user=request.user,
@@ -79,8 +81,8 @@ def key_page(request: PageRequest) -> HttpResponseBase:
             by=actor_of(request.caller),
         )
     except (Malformed, Conflict) as refusal:
-        return _key(request, name, refusal.message)
-    return _set_up(request, second_factors.KEY, codes)
+        return _render_key_form(request, name, refusal.message)
+    return _confirm_setup(request, second_factors.KEY, codes)
 
 
 @proof(Proof.NEEDED)
@@ -88,7 +90,7 @@ def key_page(request: PageRequest) -> HttpResponseBase:
 @page
 def remove_app(request: PageRequest) -> HttpResponseBase:
     second_factors.remove_app(user=request.user, by=actor_of(request.caller))
-    return _removed(request, "The authenticator app is removed.")
+    return _confirm_removal(request, "The authenticator app is removed.")
 
 
 @proof(Proof.NEEDED)
@@ -96,21 +98,21 @@ def remove_app(request: PageRequest) -> HttpResponseBase:
 @page
 def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
     second_factors.remove_key(user=request.user, key_id=factor_id, by=actor_of(request.caller))
-    return _removed(request, "The security key is removed.")
+    return _confirm_removal(request, "The security key is removed.")
 
 
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def make_codes(request: PageRequest) -> HttpResponseBase:
+def create_codes(request: PageRequest) -> HttpResponseBase:
     """Create new recovery codes and show them once; the old ones become invalid."""
     if not second_factors.has_factor(request.user):
         raise Conflict("Set up a second factor first.", code="no_second_factor")
     codes = recovery_codes.make(user=request.user, by=actor_of(request.caller))
-    return render(request, CODES, {"codes": codes, "new": True})
+    return render(request, CODES_PAGE, {"codes": codes, "new": True})
 
 
-def section(request: PageRequest) -> dict[str, Any]:
+def factors_context(request: PageRequest) -> dict[str, Any]:
     """The profile's section about second factors."""
     user = request.user
     return {
@@ -121,7 +123,7 @@ def section(request: PageRequest) -> dict[str, Any]:
     }
 
 
-def _set_up(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse:
+def _confirm_setup(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse:
     """Log out other browsers that have not proven it; the first factor comes with codes."""
     freshness.prove(request.session, factor)
     if not codes:
@@ -129,36 +131,38 @@ def _set_up(request: PageRequest, factor: str, codes: list[str]) -> HttpResponse
         return redirect("profile")
     here = person_sessions.note(request, request.user)
     person_sessions.end(user=request.user, by=actor_of(request.caller), but=here)
-    return render(request, CODES, {"codes": codes, "factor": factor})
+    return render(request, CODES_PAGE, {"codes": codes, "factor": factor})
 
 
-def _removed(request: PageRequest, said: str) -> HttpResponse:
+def _confirm_removal(request: PageRequest, said: str) -> HttpResponse:
     if not second_factors.has_factor(request.user):
         request.session.pop(freshness.FACTOR, None)
     messages.success(request, said)
     return redirect("profile")
 
 
-def _app(request: PageRequest, secret: str, refusal: ToolcribError | None = None) -> HttpResponse:
+def _render_app_form(
+    request: PageRequest, secret: str, refusal: ToolcribError | None = None
+) -> HttpResponse:
     context = {
-        "square": _square(authenticator_apps.uri(secret, request.user)),
+        "square": _qr_code(authenticator_apps.uri(secret, request.user)),
         "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
-        "kept": sealed_forms.sealed(secret, request.user, _FORM),
+        "kept": sealed_forms.seal_state(secret, request.user, _FORM),
         "message": refusal.message if refusal else "",
     }
-    return render(request, APP, context, status=400 if refusal else 200)
+    return render(request, APP_PAGE, context, status=400 if refusal else 200)
 
 
-def _key(request: PageRequest, name: str = "", flaw: str = "") -> HttpResponse:
+def _render_key_form(request: PageRequest, name: str = "", flaw: str = "") -> HttpResponse:
     place = security_keys.place_of(request)
     options = ""
     if place.has_keys:
         options = security_keys.begin_adding(request.user, place, request.session)
     context = {"options": options, "host": place.host, "name": name, "flaw": flaw}
-    return render(request, KEY, context, status=400 if flaw else 200)
+    return render(request, KEY_PAGE, context, status=400 if flaw else 200)
 
 
-def _square(text: str) -> SafeString:
+def _qr_code(text: str) -> SafeString:
     """A QR code, dark on light in both schemes, so that cameras can read it."""
     drawn = segno.make(text, error="m").svg_inline(
         scale=5, border=4, dark="#000", light="#fff", omitsize=True

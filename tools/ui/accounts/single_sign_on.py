@@ -19,42 +19,46 @@ from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.accounts import reauthentication
-from tools.ui.accounts.login import admit, safe_next
+from tools.ui.accounts.login import continue_login, next_address
 from tools.web.reauthentication import Proof, proof
 
-LOGIN, GO = "accounts/login.html", "accounts/single_sign_on.html"
-HOW = "single sign-on"
-ENTER, AGAIN, CONNECT = "enter", "again", "connect"
+LOGIN_PAGE, REDIRECT_PAGE = "accounts/login.html", "accounts/single_sign_on.html"
+METHOD = "single sign-on"
+LOGIN_PURPOSE, REAUTHENTICATION_PURPOSE, LINK_PURPOSE = "enter", "again", "connect"
 _JUST_NOW_S = 120
 
 
 @never_cache
 @require_safe
-def begin(request: HttpRequest) -> HttpResponse:
+def begin_login(request: HttpRequest) -> HttpResponse:
     if not identity_provider.configured():
         return redirect("login")
-    onwards = safe_next(request)
+    onwards = next_address(request)
     proves = request.GET.get("again") == "1" and request.user.is_authenticated
     try:
-        return redirect(_begun(request, AGAIN if proves else ENTER, onwards))
+        return redirect(
+            _provider_address(
+                request, REAUTHENTICATION_PURPOSE if proves else LOGIN_PURPOSE, onwards
+            )
+        )
     except ToolcribError as problem:
-        return _failed(request, problem, onwards)
+        return _render_failure(request, problem, onwards)
 
 
 @never_cache
 @require_safe
-def come_back(request: HttpRequest) -> HttpResponse:
+def finish_login(request: HttpRequest) -> HttpResponse:
     """The callback of the provider. Valid once, for the session that started the login."""
     if not identity_provider.configured():
         return redirect("login")
     try:
         identity, purpose, onwards = identity_provider.finish(request)
-        if purpose == ENTER:
+        if purpose == LOGIN_PURPOSE:
             user = single_sign_on.person_of(identity, source_ip=address_of(request))
-            return _in(request, user, identity, onwards)
-        return _for_who_is_in(request, identity, purpose, onwards)
+            return _log_in(request, user, identity, onwards)
+        return _finish_for_user(request, identity, purpose, onwards)
     except ToolcribError as problem:
-        return _failed(request, problem, reverse("home"))
+        return _render_failure(request, problem, reverse("home"))
 
 
 @proof(Proof.NEEDED)
@@ -64,9 +68,9 @@ def connect(request: PageRequest) -> HttpResponseBase:
     """Shows the address of the provider before the user is redirected to it."""
     if not identity_provider.configured():
         raise NotFound("Single sign-on is not set up here.", code="not_configured")
-    url = _begun(request, CONNECT, reverse("profile"))
+    url = _provider_address(request, LINK_PURPOSE, reverse("profile"))
     context = {"url": url, "host": Url.parse(url).host.text, "provider": settings.OIDC_NAME}
-    return render(request, GO, context)
+    return render(request, REDIRECT_PAGE, context)
 
 
 @proof(Proof.NEEDED)
@@ -78,30 +82,34 @@ def disconnect(request: PageRequest) -> HttpResponseBase:
     return redirect("profile")
 
 
-def _begun(request: HttpRequest, purpose: str, onwards: str) -> str:
+def _provider_address(request: HttpRequest, purpose: str, onwards: str) -> str:
     back = request.build_absolute_uri(reverse("single-sign-on-back"))
     if settings.HTTPS:
         back = back.replace("http://", "https://", 1)
     return identity_provider.begin(
-        request, back, purpose=purpose, onwards=onwards, again=purpose == AGAIN
+        request, back, purpose=purpose, onwards=onwards, again=purpose == REAUTHENTICATION_PURPOSE
     )
 
 
-def _in(request: HttpRequest, user: User, identity: ProviderIdentity, onwards: str) -> HttpResponse:
+def _log_in(
+    request: HttpRequest, user: User, identity: ProviderIdentity, onwards: str
+) -> HttpResponse:
     """Log in. The login is as recent as the provider's authentication."""
-    answer = admit(request, user, onwards, how=HOW, factor=HOW if identity.strong else "")
+    answer = continue_login(
+        request, user, onwards, how=METHOD, factor=METHOD if identity.strong else ""
+    )
     if request.user.is_authenticated and identity.at:
         freshness.note(request.session, identity.at)
     return answer
 
 
-def _for_who_is_in(
+def _finish_for_user(
     request: HttpRequest, identity: ProviderIdentity, purpose: str, onwards: str
 ) -> HttpResponse:
     user = request.user
     if not isinstance(user, User):
         raise Forbidden("You are logged out meanwhile. Log in and begin again.")
-    if purpose == CONNECT:
+    if purpose == LINK_PURPOSE:
         by = actor_of(caller_of_user(user, source_ip=address_of(request)))
         single_sign_on.link(user=user, identity=identity, by=by)
         messages.success(request, f"You come in by {settings.OIDC_NAME} from now on, too.")
@@ -110,13 +118,13 @@ def _for_who_is_in(
         raise Forbidden("That is another person than the one who is logged in.")
     if abs(time.time() - identity.at) > _JUST_NOW_S:
         raise Forbidden("The identity provider did not ask you anew. Use another way.")
-    reauthentication.passed(request, user, HOW)
+    reauthentication.record_reauthentication(request, user, METHOD)
     return redirect(onwards)
 
 
-def _failed(request: HttpRequest, problem: ToolcribError, onwards: str) -> HttpResponse:
+def _render_failure(request: HttpRequest, problem: ToolcribError, onwards: str) -> HttpResponse:
     if request.user.is_authenticated:
         messages.error(request, problem.message, extra_tags=problem.code)
         return redirect("profile")
     context = {"message": problem.message, "next": onwards, "provider": settings.OIDC_NAME}
-    return render(request, LOGIN, context, status=problem.http_status)
+    return render(request, LOGIN_PAGE, context, status=problem.http_status)

@@ -40,9 +40,9 @@ from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
 from tools.ui.charts import Gauge, gauge
-from tools.ui.display import milliseconds
+from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS
-from tools.ui.inputs import FormInput, plain, words
+from tools.ui.inputs import FormInput, form_values, split_names
 from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent.html"
@@ -50,9 +50,9 @@ MOST_GRANTS = 60
 MOST_TOKENS = 50
 MOST_SESSIONS = 20
 MOST_CALLS = 8
-LOOKED_AT = 500  # of the last calls are searched for refused ones
+MOST_CALLS_SEARCHED = 500  # of the last calls are searched for refused ones
 MOST_OFFERED = 500  # names of groups that a form offers
-WORDS = {
+GRANT_LABELS = {
     "requestable_group": "Groups it may ask for",
     "tool_group": "Groups whose every tool it may execute",
     "tool": "Tools it may execute",
@@ -88,21 +88,21 @@ class AgentLimitUse:
 @page
 def agent_page(request: PageRequest, slug: str) -> HttpResponse:
     require(request.caller, "view_agent")
-    return show(request, find_agent(request, slug))
+    return render_agent(request, find_agent(request, slug))
 
 
-def show(
+def render_agent(
     request: PageRequest, agent: Agent, *, refusal: ToolcribError | None = None, **more: Any
 ) -> HttpResponse:
     """The agent's page; after a form, with the refusal or the new token."""
     context = {
         "agent": agent,
         "refusal": refusal,
-        **_holds(request, agent),
-        "bounds": bounds_of(allowances.allowances_of(agent)),
-        **_tokens(request, agent),
-        **_sessions(request, agent),
-        **_calls(request, agent),
+        **_grants_context(request, agent),
+        "bounds": limit_uses(allowances.allowances_of(agent)),
+        **_tokens_context(request, agent),
+        **_sessions_context(request, agent),
+        **_calls_context(request, agent),
         "acts_as": agent.active and agents_for(request.caller.user_id).filter(pk=agent.pk).exists(),
         "may_change": may(request.caller, "change_agent"),
         "explains": may(request.caller, "view_tool"),
@@ -126,21 +126,21 @@ def token_inputs() -> list[FormInput]:
     ]
 
 
-def bounds_of(standings: list[AllowanceStatus]) -> list[AgentLimitUse]:
-    return [_bound(one) for one in standings]
+def limit_uses(standings: list[AllowanceStatus]) -> list[AgentLimitUse]:
+    return [_limit_use(one) for one in standings]
 
 
 @proof(lambda request, *, active, **_: active)
 @require_POST
 @page
-def switch(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
+def set_active(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
     """A suspended agent is refused from the next request on; open calls are canceled if asked."""
     require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     stops = not active and bool(request.POST.get("stop"))
     if stops:
         require(request.caller, "change_execution")
-    reason = plain(request.POST).get("reason", "").strip()[:LONGEST_REASON]
+    reason = form_values(request.POST).get("reason", "").strip()[:LONGEST_REASON]
     by = actor_of(request.caller)
     account_actions.change_agent(agent=agent, by=by, active=active, reason=reason)
     if active:
@@ -157,18 +157,18 @@ def switch(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def give(request: PageRequest, slug: str) -> HttpResponseBase:
+def add_grant(request: PageRequest, slug: str) -> HttpResponseBase:
     require(request.caller, "change_agent")
-    agent, data = find_agent(request, slug), plain(request.POST)
+    agent, data = find_agent(request, slug), form_values(request.POST)
     kind, named = data.get("kind", ""), data.get("names", "")[:20_000]
-    names = words(named.replace("\n", ","))
+    names = split_names(named.replace("\n", ","))
     try:
         _check_names(kind, names)
         grant_actions.give(
             giver=request.caller, kind=AGENT, name=slug, wanted={BODY_KINDS[kind]: names}
         )
     except ToolcribError as refusal:
-        return show(request, agent, refusal=refusal, grant_kind=kind, grant_names=named)
+        return render_agent(request, agent, refusal=refusal, grant_kind=kind, grant_names=named)
     messages.success(request, f"{slug} holds {', '.join(names)[:200]}.")
     return redirect("agent", slug=slug)
 
@@ -176,9 +176,9 @@ def give(request: PageRequest, slug: str) -> HttpResponseBase:
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def take(request: PageRequest, slug: str) -> HttpResponseBase:
+def remove_grant(request: PageRequest, slug: str) -> HttpResponseBase:
     require(request.caller, "change_agent")
-    agent, data = find_agent(request, slug), plain(request.POST)
+    agent, data = find_agent(request, slug), form_values(request.POST)
     kind, name = data.get("kind", ""), data.get("name", "")[:200]
     if kind not in BODY_KINDS:
         raise Malformed("Say which kind of grant is taken away.")
@@ -191,21 +191,21 @@ def take(request: PageRequest, slug: str) -> HttpResponseBase:
 @sensitive_post_parameters()
 @require_POST
 @page
-def issue(request: PageRequest, slug: str) -> HttpResponseBase:
+def issue_token(request: PageRequest, slug: str) -> HttpResponseBase:
     """Issue a token; the page shows it once, or the error."""
     for permission in ("add_token", "view_agent"):
         require(request.caller, permission)
     agent = find_agent(request, slug)
     inputs = token_inputs()
-    data = plain(request.POST)
+    data = form_values(request.POST)
     for one in inputs:
         one.value = data.get(one.key, "").strip()[:20_000]
     scopes = [one for one in SCOPES if one in request.POST.getlist("scope")]
-    _find_flaws(inputs, scopes)
+    _check_token_inputs(inputs, scopes)
     shown = {"token_inputs": inputs, "token_scopes": [str(one) for one in scopes]}
     if any(one.errors for one in inputs):
         refusal = Malformed("No token was made: see the marked fields.")
-        return show(request, agent, refusal=refusal, **shown)
+        return render_agent(request, agent, refusal=refusal, **shown)
     label, days, groups, tools = (one.value for one in inputs)
     try:
         token, text = account_actions.create_token(
@@ -215,18 +215,18 @@ def issue(request: PageRequest, slug: str) -> HttpResponseBase:
             scopes=scopes,
             label=label,
             days=int(days),
-            groups=words(groups) or None,
-            tools=words(tools) or None,
+            groups=split_names(groups) or None,
+            tools=split_names(tools) or None,
         )
     except ToolcribError as refusal:
-        return show(request, agent, refusal=refusal, **shown)
-    return show(request, agent, made=token, text=text)
+        return render_agent(request, agent, refusal=refusal, **shown)
+    return render_agent(request, agent, made=token, text=text)
 
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def revoke(request: PageRequest, slug: str, token_id: UUID) -> HttpResponseBase:
+def revoke_token(request: PageRequest, slug: str, token_id: UUID) -> HttpResponseBase:
     require(request.caller, "delete_token")
     agent = find_agent(request, slug)
     token = agent.service_account.tokens.filter(pk=token_id).first()
@@ -237,7 +237,7 @@ def revoke(request: PageRequest, slug: str, token_id: UUID) -> HttpResponseBase:
     return redirect("agent", slug=slug)
 
 
-def _holds(request: PageRequest, agent: Agent) -> dict[str, Any]:
+def _grants_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     beside = read_grant_id(request.GET.get("after", ""))
     sought = Sought([], AGENT, agent.slug)
     rows = granted(request.caller, sought, most=MOST_GRANTS + 1, beside=beside)
@@ -245,22 +245,22 @@ def _holds(request: PageRequest, agent: Agent) -> dict[str, Any]:
     more = len(rows) > MOST_GRANTS
     groups = sorted(snapshot_of(request).groups)[:MOST_OFFERED]
     return {
-        "grants": list(_by_kind(shown)),
-        "grant_kinds": WORDS.items(),
+        "grants": list(_group_by_kind(shown)),
+        "grant_kinds": GRANT_LABELS.items(),
         "grants_after": grant_id(shown[-1]) if more else "",
         "grants_begun": beside is not None,
         "known_groups": groups,
     }
 
 
-def _by_kind(rows: Iterable[GrantRow]) -> Iterable[AgentGrants]:
-    found: dict[str, list[str]] = {kind: [] for kind in WORDS}
+def _group_by_kind(rows: Iterable[GrantRow]) -> Iterable[AgentGrants]:
+    found: dict[str, list[str]] = {kind: [] for kind in GRANT_LABELS}
     for row in rows:
         found[row.kind].append(row.name)
-    return (AgentGrants(kind, WORDS[kind], names) for kind, names in found.items() if names)
+    return (AgentGrants(kind, GRANT_LABELS[kind], names) for kind, names in found.items() if names)
 
 
-def _bound(one: AllowanceStatus) -> AgentLimitUse:
+def _limit_use(one: AllowanceStatus) -> AgentLimitUse:
     left = max(one.amount - one.used - one.held, type(one.amount)(0))
     held = f", {money(one.held)} held by open calls" if one.held else ""
     says = f"{money(one.used)} of {money(one.amount)} used{held}; {money(left)} left"
@@ -271,7 +271,7 @@ def _bound(one: AllowanceStatus) -> AgentLimitUse:
     )
 
 
-def _tokens(request: PageRequest, agent: Agent) -> dict[str, Any]:
+def _tokens_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     """Only valid tokens."""
     if not may(request.caller, "view_token"):
         return {"tokens": None}
@@ -287,7 +287,7 @@ def _tokens(request: PageRequest, agent: Agent) -> dict[str, Any]:
     }
 
 
-def _sessions(request: PageRequest, agent: Agent) -> dict[str, Any]:
+def _sessions_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_session"):
         return {"sessions": None}
     rows: QuerySet[Session] = session_actions.readable(request.caller).open()
@@ -295,13 +295,13 @@ def _sessions(request: PageRequest, agent: Agent) -> dict[str, Any]:
     return {"sessions": found[:MOST_SESSIONS], "more_sessions": len(found) > MOST_SESSIONS}
 
 
-def _calls(request: PageRequest, agent: Agent) -> dict[str, Any]:
+def _calls_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_execution"):
         return {"calls": None}
     mine = readable(request.caller).filter(user=agent.service_account_id)
-    rows = list(mine.defer(*LARGE_FIELDS).order_by("-created_at")[:LOOKED_AT])
+    rows = list(mine.defer(*LARGE_FIELDS).order_by("-created_at")[:MOST_CALLS_SEARCHED])
     for row in rows:
-        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
     refused = [row for row in rows if row.status in REFUSED]
     return {
         "calls": rows[:MOST_CALLS],
@@ -322,7 +322,7 @@ def _check_names(kind: str, names: list[str]) -> None:
         raise Malformed(f"At most {MOST_NAMES} names of {longest} characters are given at once.")
 
 
-def _find_flaws(inputs: list[FormInput], scopes: list[Scope]) -> None:
+def _check_token_inputs(inputs: list[FormInput], scopes: list[Scope]) -> None:
     label, days, *lists = inputs
     if not 0 < len(label.value) <= LONGEST_LABEL:
         label.errors.append(f"A name of 1 to {LONGEST_LABEL} characters is needed.")
@@ -330,7 +330,9 @@ def _find_flaws(inputs: list[FormInput], scopes: list[Scope]) -> None:
             and 0 < int(days.value) <= MOST_DAYS):  # fmt: skip
         days.errors.append(f"A number from 1 to {MOST_DAYS} is needed.")
     for one in lists:
-        if len(words(one.value)) > MOST_NAMES or any(len(name) > 100 for name in words(one.value)):
+        if len(split_names(one.value)) > MOST_NAMES or any(
+            len(name) > 100 for name in split_names(one.value)
+        ):
             one.errors.append(f"At most {MOST_NAMES} names of 100 characters are needed.")
     if not scopes:
         label.errors.append("Choose at least one thing the token may do.")

@@ -21,15 +21,15 @@ from tools.models.agent import AllowanceKind, AllowancePeriod
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent
-from tools.ui.inputs import choices, plain
+from tools.ui.inputs import choices, form_values
 from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_limits.html"
-SPARE = 3  # empty rows for new ones
+SPARE_ROWS = 3  # empty rows for new ones
 
 
 @dataclass
-class BoundRow:
+class LimitRow:
     """One quota or budget in the form; `at` is its position."""
 
     at: int
@@ -43,48 +43,48 @@ class BoundRow:
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def change_bounds(request: PageRequest, slug: str) -> HttpResponseBase:
+def change_limits(request: PageRequest, slug: str) -> HttpResponseBase:
     """Save all of them at once: a row whose amount is empty is deleted."""
     require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     if request.method != "POST":
-        return _bounds(request, agent, _rows_of(agent))
-    rows = _rows_from(plain(request.POST))
-    quotas = [quota for row in rows if (quota := _quota(row))]
+        return _render_limits(request, agent, _limit_rows(agent))
+    rows = _read_rows(form_values(request.POST))
+    quotas = [quota for row in rows if (quota := _read_quota(row))]
     if any(row.errors for row in rows):
-        return _bounds(request, agent, rows, Malformed("See the marked rows."))
-    budget = {} if any(_for_all_cost(one) for one in quotas) else {"budget": None}
+        return _render_limits(request, agent, rows, Malformed("See the marked rows."))
+    budget = {} if any(_is_total_budget(one) for one in quotas) else {"budget": None}
     try:
         allowances.set_allowances(
             agent=agent, by=actor_of(request.caller), changes={"quotas": quotas, **budget}
         )
     except ToolcribError as error:
-        return _bounds(request, agent, rows, error)
+        return _render_limits(request, agent, rows, error)
     messages.success(request, f"What {agent.slug} may use is changed.")
     return redirect("agent", slug=agent.slug)
 
 
-def _rows_of(agent: Agent) -> list[BoundRow]:
+def _limit_rows(agent: Agent) -> list[LimitRow]:
     found = [
-        BoundRow(at, one.tool_name, one.kind, one.period, money(one.amount))
+        LimitRow(at, one.tool_name, one.kind, one.period, money(one.amount))
         for at, one in enumerate(allowances.allowances_of(agent))
     ]
-    return _with_spare(found)
+    return _add_spare_rows(found)
 
 
-def _with_spare(rows: list[BoundRow]) -> list[BoundRow]:
+def _add_spare_rows(rows: list[LimitRow]) -> list[LimitRow]:
     begin = len(rows)
-    spare = [BoundRow(at) for at in range(begin, min(begin + SPARE, MOST_QUOTAS))]
+    spare = [LimitRow(at) for at in range(begin, min(begin + SPARE_ROWS, MOST_QUOTAS))]
     return rows + spare
 
 
-def _rows_from(data: Mapping[str, str]) -> list[BoundRow]:
+def _read_rows(data: Mapping[str, str]) -> list[LimitRow]:
     rows = []
     for at in range(MOST_QUOTAS):
         if f"amount-{at}" not in data:
             break
         rows.append(
-            BoundRow(
+            LimitRow(
                 at,
                 data.get(f"tool-{at}", "").strip()[:128],
                 data.get(f"kind-{at}", ""),
@@ -95,7 +95,7 @@ def _rows_from(data: Mapping[str, str]) -> list[BoundRow]:
     return rows
 
 
-def _quota(row: BoundRow) -> dict[str, Any] | None:
+def _read_quota(row: LimitRow) -> dict[str, Any] | None:
     """The row in the API's format; None for an empty row. Errors are set at the row."""
     if not row.amount:
         return None
@@ -111,12 +111,12 @@ def _quota(row: BoundRow) -> dict[str, Any] | None:
     return {"tool": row.tool or None, "kind": row.kind, "period": row.period, "amount": amount}
 
 
-def _for_all_cost(quota: Mapping[str, Any]) -> bool:
+def _is_total_budget(quota: Mapping[str, Any]) -> bool:
     return quota["tool"] is None and quota["kind"] == AllowanceKind.COST
 
 
-def _bounds(
-    request: PageRequest, agent: Agent, rows: list[BoundRow], error: ToolcribError | None = None
+def _render_limits(
+    request: PageRequest, agent: Agent, rows: list[LimitRow], error: ToolcribError | None = None
 ) -> HttpResponse:
     flawed = any(row.errors for row in rows)
     flaws = [] if error is None or flawed else [{"field": "", "message": error.message}]

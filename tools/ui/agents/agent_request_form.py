@@ -36,8 +36,8 @@ from tools.execution.call import Call
 from tools.models import Execution, Session
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.ui.access import PageRequest, page
-from tools.ui.agents.agent_requests import WORDS, on_one_line, ready
-from tools.ui.inputs import FormInput, Widget, choices, words
+from tools.ui.agents.agent_requests import PATTERN_LABELS, model_configured, question_line
+from tools.ui.inputs import FormInput, Widget, choices, split_names
 from tools.ui.playground.playground import (
     PlaygroundContext,
     impersonable_agents,
@@ -53,9 +53,13 @@ MOST_SHARED, MOST_NAME = 20, 63  # agents, and characters of a name
 _MOST_SESSIONS = 50
 _MONEY = re.compile(r"\d{1,9}(\.\d{1,6})?")
 _SHARE = re.compile(r"0(\.\d{1,6})?|1(\.0{1,6})?")
-_WHOLE = {"max_iterations": MOST_ITERATIONS, "max_tokens": MOST_TOKENS, "timeout_s": MOST_TIME_S}
+_WHOLE_NUMBERS = {
+    "max_iterations": MOST_ITERATIONS,
+    "max_tokens": MOST_TOKENS,
+    "timeout_s": MOST_TIME_S,
+}
 _TEXTS = ("question", "pattern", "model", "max_cost")
-_NOT_YET = "?"  # placeholder for a question
+_PLACEHOLDER = "?"  # placeholder for a question
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class ToolboxPreview:
 
 
 @dataclass
-class Asking:
+class AgentRequestForm:
     """`kind` says whether the run continues or replays another one, whose groups and state it then
     uses."""
 
@@ -89,22 +93,22 @@ class Asking:
 
     @property
     def budgets(self) -> list[FormInput]:
-        return [self.inputs[name] for name in (*_WHOLE, "max_cost")]
+        return [self.inputs[name] for name in (*_WHOLE_NUMBERS, "max_cost")]
 
     def fill(self, data: QueryDict) -> None:
         """Read the submitted values, which stay in the form."""
         for name, one in self.inputs.items():
             if name in data:
-                one.value = _plain(str(data[name]))[: MOST_QUESTION + 1]
+                one.value = _clean_text(str(data[name]))[: MOST_QUESTION + 1]
         if "state" in data:
-            self.groups = [_plain(name)[:100] for name in data.getlist("group")][:MOST_OFFERED]
-            self.other = _plain(data.get("other_group", ""))[:100]
-            self.state = _plain(str(data["state"]))[:100] or DEFAULT_STATE
+            self.groups = [_clean_text(name)[:100] for name in data.getlist("group")][:MOST_OFFERED]
+            self.other = _clean_text(data.get("other_group", ""))[:100]
+            self.state = _clean_text(str(data["state"]))[:100] or DEFAULT_STATE
 
     def check(self) -> None:
         """Set the error of each invalid value."""
         self._check_question()
-        for name, most in _WHOLE.items():
+        for name, most in _WHOLE_NUMBERS.items():
             _check_whole(self.inputs[name], most)
         _check_form(self.inputs["max_cost"], _MONEY, "Give an amount such as 2.50.")
         _check_form(self.inputs["confidence"], _SHARE, "Give a number from 0 to 1, such as 0.7.")
@@ -120,7 +124,7 @@ class Asking:
     def call_so_far(self) -> Call:
         """A call with the same groups and state, for a form that may be invalid. Raises the
         same."""
-        return self._call({"question": _NOT_YET} | self._follows())
+        return self._call({"question": _PLACEHOLDER} | self._follows())
 
     def refuse(self, refusal: ToolcribError) -> None:
         """Set the refusal at the field that it is about."""
@@ -159,10 +163,12 @@ class Asking:
 
     def _parameters(self) -> dict[str, Any]:
         given: dict[str, Any] = {name: self.inputs[name].value.strip() for name in _TEXTS}
-        given |= {name: _number(self.inputs[name]) for name in ("max_iterations", "max_tokens")}
+        given |= {
+            name: _parse_number(self.inputs[name]) for name in ("max_iterations", "max_tokens")
+        }
         if given["pattern"] == PLAN and self.inputs["confidence"].value.strip():
             given["confidence"] = float(self.inputs["confidence"].value)
-        given["shared_with"] = words(self.inputs["shared_with"].value)
+        given["shared_with"] = split_names(self.inputs["shared_with"].value)
         known = {name: one for name, one in given.items() if one not in ("", None, [])}
         return known | self._follows()
 
@@ -177,38 +183,39 @@ class Asking:
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def ask(request: PageRequest) -> HttpResponseBase:
+def create_request(request: PageRequest) -> HttpResponseBase:
     data = request.POST if request.method == "POST" else request.GET
-    asking = asking_of(playground_context(request, data.get("as", "")), data)
+    asking = initial_form(playground_context(request, data.get("as", "")), data)
     if request.method != "POST":
-        return _form(request, asking)
+        return _render_form(request, asking)
     usual = asking.groups
     asking.fill(data)
     if data.get("do") == "as":
         asking.groups, asking.other = usual, ""
     elif data.get("do") != "preview":
-        return _asked(request, asking)
-    return _form(request, asking)
+        return _send_request(request, asking)
+    return _render_form(request, asking)
 
 
-def question(kind: str) -> list[FormInput]:
+def _question_inputs(kind: str) -> list[FormInput]:
     label, about = "Question", "What it is to find out or to do. Its tools are all it has."
     if kind == CONTINUES:
         label, about = "Follow-up question", "It knows the steps of the request it goes on from."
     return [FormInput("question", label, Widget.AREA, help=about, required=kind != REPLAYS)]
 
 
-def ways(standing: PlaygroundContext) -> list[FormInput]:
+def _option_inputs(standing: PlaygroundContext) -> list[FormInput]:
     usual = settings.LLM_MODEL or "none"
     mine = Session.objects.filter(
         organization_id=standing.caller.organization_id, user_id=standing.caller.user_id
     )
-    open_ones = [(str(one.pk), _told(one)) for one in mine.open()[:_MOST_SESSIONS]]
+    open_ones = [(str(one.pk), _session_label(one)) for one in mine.open()[:_MOST_SESSIONS]]
     return [
         FormInput("session", "Session", Widget.SELECT, value="",
               options=(("", "One of its own, closed at its end"), *open_ones),
               help="In a session, groups and state are the session's."),
-        FormInput("pattern", "Pattern", Widget.SELECT, value=REACT, options=tuple(WORDS.items()),
+        FormInput("pattern", "Pattern", Widget.SELECT, value=REACT,
+              options=tuple(PATTERN_LABELS.items()),
               help="By a plan, it says how sure it is of each step before it takes any."),
         FormInput("confidence", "Ask a person below", value=f"{THRESHOLD:g}",
               help="Of a plan: steps that are less sure than this wait for a person."),
@@ -220,7 +227,7 @@ def ways(standing: PlaygroundContext) -> list[FormInput]:
     ]  # fmt: skip
 
 
-def budgets() -> list[FormInput]:
+def _budget_inputs() -> list[FormInput]:
     return [
         FormInput("max_iterations", "Turns", value=str(ITERATIONS),
               help=f"At most {MOST_ITERATIONS}. In the last one it gives the best answer it has."),
@@ -231,35 +238,37 @@ def budgets() -> list[FormInput]:
     ]  # fmt: skip
 
 
-def asking_of(standing: PlaygroundContext, data: QueryDict) -> Asking:
+def initial_form(standing: PlaygroundContext, data: QueryDict) -> AgentRequestForm:
     """A form with the defaults, or with the values of the run that it continues. Raises
     `NotFound`."""
-    kind, earlier = _earlier(standing, data)
-    offered, usual = _groups(standing)
-    states = _states(standing)
-    asking = Asking(
-        standing, _inputs(kind, standing), usual, offered, DEFAULT_STATE, states, kind, earlier
+    kind, earlier = _earlier_run(standing, data)
+    offered, usual = _offered_groups(standing)
+    states = _offered_states(standing)
+    asking = AgentRequestForm(
+        standing, _form_inputs(kind, standing), usual, offered, DEFAULT_STATE, states, kind, earlier
     )
     if earlier is not None:
-        _as_before(asking, earlier)
+        _copy_context(asking, earlier)
     return asking
 
 
-def _asked(request: PageRequest, asking: Asking) -> HttpResponseBase:
+def _send_request(request: PageRequest, asking: AgentRequestForm) -> HttpResponseBase:
     """Send the request and redirect to its page; show the form again where it is refused."""
     asking.check()
-    if asking.flawed or not ready():
-        return _form(request, asking, sent=True)
+    if asking.flawed or not model_configured():
+        return _render_form(request, asking, sent=True)
     try:
         call = asking.call()
         made = executions.execute(caller=asking.standing.caller, call=call, wait_s=0.0)
     except ToolcribError as refusal:
         asking.refuse(refusal)
-        return _form(request, asking, sent=True)
+        return _render_form(request, asking, sent=True)
     return redirect("agent-request", request_id=made.pk)
 
 
-def _form(request: PageRequest, asking: Asking, *, sent: bool = False) -> HttpResponse:
+def _render_form(
+    request: PageRequest, asking: AgentRequestForm, *, sent: bool = False
+) -> HttpResponse:
     refusal = asking.refusal
     context = {
         "asking": asking,
@@ -267,7 +276,7 @@ def _form(request: PageRequest, asking: Asking, *, sent: bool = False) -> HttpRe
         "sent": sent,
         "agent": asking.standing.agent,
         "agents": impersonable_agents(request),
-        "ready": ready(),
+        "ready": model_configured(),
         "preview": _preview(asking),
         "refused_as": refusal.details.get("execution_id") if refusal else None,
         "earlier": _earlier_question(request, asking),
@@ -277,21 +286,21 @@ def _form(request: PageRequest, asking: Asking, *, sent: bool = False) -> HttpRe
     return render(request, PAGE, context, status=refusal.http_status if refusal else 200)
 
 
-def _earlier_question(request: PageRequest, asking: Asking) -> object:
+def _earlier_question(request: PageRequest, asking: AgentRequestForm) -> object:
     if asking.earlier is None:
         return None
     question = str(asking.earlier.parameters.get("question", ""))
-    return on_one_line(question, request.caller.organization)
+    return question_line(question, request.caller.organization)
 
 
-def _preview(asking: Asking) -> ToolboxPreview:
+def _preview(asking: AgentRequestForm) -> ToolboxPreview:
     """The tools as of now; every gate is evaluated again for each call."""
     if asking.inputs["session"].value not in dict(asking.inputs["session"].options):
         return ToolboxPreview(why_not="Choose a session of the list.")
     question = asking.inputs["question"].value
     try:
         call = asking.call_so_far()
-        caller, asked = asking.standing.caller, _filter(call)
+        caller, asked = asking.standing.caller, _effective_request(call)
         return ToolboxPreview(
             toolbox_of(caller, asked, snapshot_for(caller, call.session), question)
         )
@@ -299,14 +308,14 @@ def _preview(asking: Asking) -> ToolboxPreview:
         return ToolboxPreview(why_not=refusal.message)
 
 
-def _filter(call: Call) -> EffectiveRequest:
+def _effective_request(call: Call) -> EffectiveRequest:
     if call.session is None:
         return EffectiveRequest.of(call.group, call.state)
     session = Session.objects.only("groups", "state").get(pk=UUID(call.session))
     return EffectiveRequest.of(session.groups, session.state)
 
 
-def _groups(standing: PlaygroundContext) -> tuple[list[str], list[str]]:
+def _offered_groups(standing: PlaygroundContext) -> tuple[list[str], list[str]]:
     """The groups that are offered, and those of them that are checked initially."""
     granted = sorted(standing.caller.granted_groups - {WILDCARD})
     if WILDCARD in standing.caller.granted_groups:
@@ -315,42 +324,42 @@ def _groups(standing: PlaygroundContext) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys([*usual, *granted]))[:MOST_OFFERED], usual
 
 
-def _states(standing: PlaygroundContext) -> list[str]:
+def _offered_states(standing: PlaygroundContext) -> list[str]:
     tools = visible_tools(standing.viewer, standing.snapshot)
     named = {state for one in tools for state in one.definition.states} - {WILDCARD}
     return sorted(named | {DEFAULT_STATE})[:MOST_OFFERED]
 
 
-def _told(session: Session) -> str:
+def _session_label(session: Session) -> str:
     opened = f"{session.created_at:%d %b %H:%M}"
     return f"{session.state}, of {opened}, {', '.join(session.groups)}"[:90]
 
 
-def _inputs(kind: str, standing: PlaygroundContext) -> dict[str, FormInput]:
+def _form_inputs(kind: str, standing: PlaygroundContext) -> dict[str, FormInput]:
     found = (
-        *question(kind),
-        *ways(standing),
-        *budgets(),
+        *_question_inputs(kind),
+        *_option_inputs(standing),
+        *_budget_inputs(),
     )
     return {one.key: one for one in found}
 
 
-def _earlier(standing: PlaygroundContext, data: QueryDict) -> tuple[str, Execution | None]:
+def _earlier_run(standing: PlaygroundContext, data: QueryDict) -> tuple[str, Execution | None]:
     """The kind, and the earlier run, which the user must be allowed to read."""
     for kind in (CONTINUES, REPLAYS):
         if text := data.get(kind):
-            return kind, agent_requests.one_of(standing.person, _identifier(text))
+            return kind, agent_requests.one_of(standing.person, _parse_id(text))
     return "", None
 
 
-def _identifier(text: str) -> UUID:
+def _parse_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
         raise NotFound("There is no such request of an agent among yours.") from None
 
 
-def _as_before(asking: Asking, earlier: Execution) -> None:
+def _copy_context(asking: AgentRequestForm, earlier: Execution) -> None:
     """Copy the pattern, model and budgets of the earlier run."""
     given = earlier.parameters
     for name in ("pattern", "model", "max_cost", "max_iterations", "max_tokens", "confidence"):
@@ -360,12 +369,12 @@ def _as_before(asking: Asking, earlier: Execution) -> None:
         asking.inputs["timeout_s"].value = f"{float(asked_s):g}"
 
 
-def _plain(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Converts the line ends of browsers to a newline."""
     return text.replace("\r\n", "\n")
 
 
-def _number(one: FormInput) -> int | None:
+def _parse_number(one: FormInput) -> int | None:
     return int(one.value) if one.value.strip() else None
 
 
@@ -382,7 +391,7 @@ def _check_form(one: FormInput, form: re.Pattern[str], says: str) -> None:
 
 
 def _check_names(one: FormInput) -> None:
-    names = words(one.value)
+    names = split_names(one.value)
     if len(names) > MOST_SHARED or any(len(name) > MOST_NAME for name in names):
         one.errors.append(
             f"Name at most {MOST_SHARED} agents, each with at most {MOST_NAME} characters."

@@ -34,9 +34,22 @@ from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, page_or_results
-from tools.ui.agents.agent_steps import Reading, ShownStep, reading_of, shown_plan, shown_steps
+from tools.ui.agents.agent_steps import (
+    AgentStepView,
+    StepReader,
+    plan_view,
+    step_reader,
+    step_views,
+)
 from tools.ui.charts import Gauge, gauge
-from tools.ui.display import DiffLine, VisiblePiece, maker_of, milliseconds, pieces, text_difference
+from tools.ui.display import (
+    DiffLine,
+    VisiblePiece,
+    diff_texts,
+    format_duration,
+    impersonator_name,
+    visible_pieces,
+)
 from tools.ui.executions.executions import (
     FAILED,
     LARGE_FIELDS,
@@ -50,9 +63,9 @@ from tools.web.reauthentication import Proof, proof
 LIST = "agents/agent_requests.html"
 PAGE_SIZE = 25
 MOST_WORDS = 200  # characters of a question in the list
-WORDS = {REACT: "Step by step", PLAN: "By a plan"}
+PATTERN_LABELS = {REACT: "Step by step", PLAN: "By a plan"}
 PAGE = "agents/agent_request.html"
-TO_DO = {
+ADVICE = {
     "NO_ANSWER": "Ask again with a narrower question, or with another model.",
     "TOKENS_SPENT": "Ask again with more tokens, or go on from here.",
     "MONEY_SPENT": "Ask again with more money, or go on from here.",
@@ -69,8 +82,8 @@ TO_DO = {
     "quota_exceeded": "Wait until the budget begins anew, or ask for a larger one.",
 }
 _UNREAD = tuple(name for name in LARGE_FIELDS if name != "parameters")
-_ASKED = Q(place__startswith=THINK) & ~Q(place__contains="#")  # a retry is the same step
-_GIVEN = (
+_MODEL_CALLS = Q(place__startswith=THINK) & ~Q(place__contains="#")  # a retry is the same step
+_PARAMETERS = (
     "question", "pattern", "model", "max_iterations", "max_tokens", "max_cost", "confidence",
     "thresholds", "continues", "replays", "shared_with",
 )  # fmt: skip
@@ -95,7 +108,7 @@ class RunBudgetUse:
 
 
 @dataclass(frozen=True)
-class Activity:
+class AgentActivity:
     """The current activity of a request, by name and as a sentence."""
 
     name: str
@@ -103,7 +116,7 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """The recorded run of a replay, and how their answers differ: None where one has no answer."""
 
     report: AgentRunReport
@@ -114,8 +127,8 @@ class Recorded:
 @require_safe
 @page
 def request_list(request: PageRequest) -> HttpResponse:
-    search = _search(request.GET)
-    rows, older = _page_of(request, _found(request, search))
+    search = _read_filters(request.GET)
+    rows, older = _load_page(request, _filter_requests(request, search))
     newest = not request.GET.get("before")
     seen = list_fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
@@ -123,35 +136,35 @@ def request_list(request: PageRequest) -> HttpResponse:
     context = {
         "search": search,
         "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
-        "patterns": WORDS.items(),
-        "rows": _rows(request, rows),
+        "patterns": PATTERN_LABELS.items(),
+        "rows": _request_rows(request, rows),
         "newest": newest,
-        "live": address(search, seen=seen) if newest else "",
-        "older": address(search, before=str(rows[-1].pk)) if older else "",
-        "start": address(search),
+        "live": list_address(search, seen=seen) if newest else "",
+        "older": list_address(search, before=str(rows[-1].pk)) if older else "",
+        "start": list_address(search),
         "filtered": any(search.values()),
         "everyone": may(request.caller, "view_execution"),
-        "ready": ready(),
+        "ready": model_configured(),
     }
-    here = address(search, before=request.GET.get("before", ""))
+    here = list_address(search, before=request.GET.get("before", ""))
     return page_or_results(request, LIST, context, here=here)
 
 
-def ready() -> bool:
+def model_configured() -> bool:
     """Whether a model is configured."""
     return bool(settings.LLM_BASE_URL and agent_requests.models())
 
 
-def address(search: dict[str, str], **more: str) -> str:
+def list_address(search: dict[str, str], **more: str) -> str:
     query = {name: value for name, value in (search | more).items() if value}
     return reverse("agent-requests") + (f"?{urlencode(query)}" if query else "")
 
 
-def on_one_line(question: str, organization: str) -> list[VisiblePiece]:
+def question_line(question: str, organization: str) -> list[VisiblePiece]:
     """The beginning of a question, without secrets, with invisible characters shown."""
     said: str = redactor_of(organization).clean(question)
     line = " ".join(said.split())
-    return pieces(line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]}…")
+    return visible_pieces(line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]}…")
 
 
 @require_safe
@@ -159,10 +172,10 @@ def on_one_line(question: str, organization: str) -> list[VisiblePiece]:
 def request_page(request: PageRequest, request_id: UUID) -> HttpResponse:
     run = agent_requests.one_of(request.caller, request_id)
     report = agent_requests.report_of(request.caller, run)
-    seen = _seen(report)
+    seen = _report_fingerprint(report)
     if request.htmx and request.GET.get("seen") == seen:
         return HttpResponse(status=204)  # keeps the focus and selection of the page
-    context = _context(request, report) | {"seen": seen}
+    context = _request_context(request, report) | {"seen": seen}
     return render(request, f"{PAGE}#moving" if request.htmx else PAGE, context)
 
 
@@ -180,13 +193,13 @@ def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:
     return redirect("agent-request", request_id=request_id)
 
 
-def _search(query: QueryDict) -> dict[str, str]:
+def _read_filters(query: QueryDict) -> dict[str, str]:
     names = ("status", "agent", "pattern")
     given = {name: query.get(name, "").strip()[:128] for name in names}
     return given | {"pattern": given["pattern"] if given["pattern"] in PATTERNS else ""}
 
 
-def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
+def _filter_requests(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     rows = agent_requests.lately(request.caller)
     if search["agent"]:
         rows = rows.filter(**agent_filter(request, search["agent"]))
@@ -199,54 +212,54 @@ def _found(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
     return rows.select_related("agent", "user").defer(*_UNREAD)
 
 
-def _page_of(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
+def _load_page(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
     if before := request.GET.get("before"):
-        found = filter_older(request, found, _identifier(before))
+        found = filter_older(request, found, _parse_id(before))
     rows = list(found[: PAGE_SIZE + 1])
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
-def _identifier(text: str) -> UUID:
+def _parse_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
         return UUID(int=0)  # matches no agent: the page is empty and explains it
 
 
-def _rows(request: PageRequest, found: list[Execution]) -> list[AgentRequestRow]:
+def _request_rows(request: PageRequest, found: list[Execution]) -> list[AgentRequestRow]:
     """Uses one query for the steps of all rows."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
-    told = calls.values("parent").annotate(steps=Count("pk", filter=_ASKED), cost=Sum("cost"))
+    told = calls.values("parent").annotate(steps=Count("pk", filter=_MODEL_CALLS), cost=Sum("cost"))
     did: dict[Any, dict[str, Any]] = {one["parent"]: dict(one) for one in told}
-    return [_row(request.caller.organization, one, did.get(one.pk, {})) for one in found]
+    return [_request_row(request.caller.organization, one, did.get(one.pk, {})) for one in found]
 
 
-def _row(organization: str, run: Execution, did: dict[str, Any]) -> AgentRequestRow:
+def _request_row(organization: str, run: Execution, did: dict[str, Any]) -> AgentRequestRow:
     return AgentRequestRow(
         run,
-        on_one_line(str(run.parameters.get("question", "")), organization),
-        WORDS.get(str(run.parameters.get("pattern", REACT)), ""),
+        question_line(str(run.parameters.get("question", "")), organization),
+        PATTERN_LABELS.get(str(run.parameters.get("pattern", REACT)), ""),
         did.get("steps", 0),
         money(did.get("cost") or Decimal(0)),
-        milliseconds(run.duration_ms),
+        format_duration(run.duration_ms),
     )
 
 
-def _context(request: PageRequest, report: AgentRunReport) -> dict[str, Any]:
+def _request_context(request: PageRequest, report: AgentRunReport) -> dict[str, Any]:
     run, said = report.run, redacted(report.run)
-    recorded = _recorded(request, run)
-    reading = reading_of(request.caller.organization, report.steps)
-    steps = shown_steps(report, recorded, reading)
+    recorded = _recorded_report(request, run)
+    reading = step_reader(request.caller.organization, report.steps)
+    steps = step_views(report, recorded, reading)
     return {
         "run": run,
         "report": report,
         "question": reading.clean(report.question),
-        "pattern": WORDS.get(report.pattern, report.pattern),
+        "pattern": PATTERN_LABELS.get(report.pattern, report.pattern),
         "who": run.agent.slug if run.agent else run.user.username,
-        "made_by": maker_of(run),
-        "answer": _answer(report, said),
+        "made_by": impersonator_name(run),
+        "answer": _answer_pieces(report, said),
         "error": said["error_message"],
-        "to_do": TO_DO.get(run.error_code, ""),
+        "to_do": ADVICE.get(run.error_code, ""),
         "steps": steps,
         "answer_warnings": [
             warning
@@ -254,71 +267,73 @@ def _context(request: PageRequest, report: AgentRunReport) -> dict[str, Any]:
             if one.move.answer is not None
             for warning in one.move.warnings
         ],
-        "plan": shown_plan(report.plan, reading),
-        "now": _now(run, steps),
-        "bounds": _bounds(report),
+        "plan": plan_view(report.plan, reading),
+        "now": _current_activity(run, steps),
+        "bounds": _budget_uses(report),
         "tokens": report.spent,
         "cost": money(report.spent.cost),
-        "duration": milliseconds(run.duration_ms),
-        "recorded": _compared(report, recorded, reading),
-        "continues": _named(request, run, "continues"),
+        "duration": format_duration(run.duration_ms),
+        "recorded": _compare_answers(report, recorded, reading),
+        "continues": _referenced_run(request, run, "continues"),
         "may_cancel": _may_cancel(request, run),
-        "snippet": _snippet(request, run, said["parameters"]),
-        **_goes_on(request, run),
+        "snippet": _curl_snippet(request, run, said["parameters"]),
+        **_follow_up_context(request, run),
     }
 
 
-def _answer(report: AgentRunReport, said: dict[str, Any]) -> list[VisiblePiece] | None:
+def _answer_pieces(report: AgentRunReport, said: dict[str, Any]) -> list[VisiblePiece] | None:
     if report.answer is None:
         return None
     output = said["output"]
-    return pieces(str(output.get("answer", "")) if isinstance(output, dict) else "")
+    return visible_pieces(str(output.get("answer", "")) if isinstance(output, dict) else "")
 
 
-def _now(run: Execution, steps: list[ShownStep]) -> Activity | None:
+def _current_activity(run: Execution, steps: list[AgentStepView]) -> AgentActivity | None:
     """The current activity; None where the request is over."""
     if run.over:
         return None
     if run.status == Status.REQUIRES_CONFIRMATION:
-        return Activity("awaits-approval", "It waits for a person to agree before it begins.")
+        return AgentActivity("awaits-approval", "It waits for a person to agree before it begins.")
     if steps and steps[-1].waits:
-        return Activity("action-awaits-approval", "It waits for a person to agree to its action.")
+        return AgentActivity(
+            "action-awaits-approval", "It waits for a person to agree to its action."
+        )
     if steps and steps[-1].open:
-        return Activity("awaits-action", "It waits for what its action gives back.")
+        return AgentActivity("awaits-action", "It waits for what its action gives back.")
     if run.started_at is None:
-        return Activity("awaits-worker", "It waits for a free worker.")
-    return Activity("asks-model", "It asks the model.")
+        return AgentActivity("awaits-worker", "It waits for a free worker.")
+    return AgentActivity("asks-model", "It asks the model.")
 
 
-def _bounds(report: AgentRunReport) -> list[RunBudgetUse]:
+def _budget_uses(report: AgentRunReport) -> list[RunBudgetUse]:
     given, spent, run = report.run.parameters, report.spent, report.run
-    turns, most = len(report.steps), _number(given.get("max_iterations"), ITERATIONS)
-    tokens = _number(given.get("max_tokens"), TOKENS)
+    turns, most = len(report.steps), _whole_number(given.get("max_iterations"), ITERATIONS)
+    tokens = _whole_number(given.get("max_tokens"), TOKENS)
     found = [
         RunBudgetUse("Turns", gauge(turns, most, f"{turns} of {most}")),
         RunBudgetUse("Tokens", gauge(spent.tokens, tokens, f"{spent.tokens:,} of {tokens:,}")),
-        _time(run, run.completed_at or timezone.now()),
+        _time_use(run, run.completed_at or timezone.now()),
     ]
-    if (cost := _amount(given.get("max_cost"))) is not None:
+    if (cost := _parse_amount(given.get("max_cost"))) is not None:
         says = f"{money(spent.cost)} of {money(cost)}"
         found.insert(2, RunBudgetUse("Money", gauge(spent.cost, cost, says)))
     return found
 
 
-def _time(run: Execution, until: datetime) -> RunBudgetUse:
+def _time_use(run: Execution, until: datetime) -> RunBudgetUse:
     took = (until - (run.started_at or until)).total_seconds()
     most = run.timeout_s
-    bound = f"{most / 3600:g} h" if most >= 3600 else milliseconds(most * 1000)
-    says = f"{milliseconds(took * 1000)} of {bound}"
+    bound = f"{most / 3600:g} h" if most >= 3600 else format_duration(most * 1000)
+    says = f"{format_duration(took * 1000)} of {bound}"
     return RunBudgetUse("Time", gauge(max(0.0, took), most, says))
 
 
-def _number(given: Any, usual: int) -> int:
+def _whole_number(given: Any, usual: int) -> int:
     """The number, or `usual`: the parameters of a refused request may hold any value."""
     return given if type(given) is int and 0 < given < 10**9 else usual
 
 
-def _amount(given: Any) -> Decimal | None:
+def _parse_amount(given: Any) -> Decimal | None:
     try:
         found = Decimal(given) if isinstance(given, str) and given else None
     except InvalidOperation:
@@ -326,29 +341,29 @@ def _amount(given: Any) -> Decimal | None:
     return found if found is not None and found.is_finite() else None
 
 
-def _recorded(request: PageRequest, run: Execution) -> AgentRunReport | None:
+def _recorded_report(request: PageRequest, run: Execution) -> AgentRunReport | None:
     """The run that this one replays, where the user may read it."""
-    found = _named(request, run, "replays")
+    found = _referenced_run(request, run, "replays")
     return agent_requests.report_of(request.caller, found) if found is not None else None
 
 
-def _named(request: PageRequest, run: Execution, name: str) -> Execution | None:
+def _referenced_run(request: PageRequest, run: Execution, name: str) -> Execution | None:
     try:
         return agent_requests.one_of(request.caller, UUID(str(run.parameters.get(name))))
     except (NotFound, ValueError):
         return None
 
 
-def _compared(
-    report: AgentRunReport, recorded: AgentRunReport | None, reading: Reading
-) -> Recorded | None:
+def _compare_answers(
+    report: AgentRunReport, recorded: AgentRunReport | None, reading: StepReader
+) -> RecordedRun | None:
     if recorded is None:
         return None
     was: str = reading.redactor.clean(recorded.answer or "")
     now: str = reading.redactor.clean(report.answer or "")
     both = recorded.answer is not None and report.answer is not None
-    lines = text_difference(was.splitlines(), now.splitlines()) if both else None
-    return Recorded(recorded, pieces(was), lines)
+    lines = diff_texts(was.splitlines(), now.splitlines()) if both else None
+    return RecordedRun(recorded, visible_pieces(was), lines)
 
 
 def _may_cancel(request: PageRequest, run: Execution) -> bool:
@@ -358,7 +373,7 @@ def _may_cancel(request: PageRequest, run: Execution) -> bool:
     return own or may(request.caller, "change_execution")
 
 
-def _goes_on(request: PageRequest, run: Execution) -> dict[str, Any]:
+def _follow_up_context(request: PageRequest, run: Execution) -> dict[str, Any]:
     """The caller to continue or replay the request as: an agent's request only as that agent."""
     if not run.over or not run.started_at:
         return {"goes_on": False}
@@ -369,14 +384,14 @@ def _goes_on(request: PageRequest, run: Execution) -> dict[str, Any]:
         "goes_on": mine,
         "acts_as": run.agent.slug if run.agent else "",
         "models": agent_requests.models(),
-        "ready": ready(),
+        "ready": model_configured(),
     }
 
 
-def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
+def _curl_snippet(request: PageRequest, run: Execution, asked: Any) -> str:
     """The same request over REST, with redacted secrets."""
     given = asked if isinstance(asked, dict) else {}
-    body = {name: given[name] for name in _GIVEN if given.get(name) not in (None, "", {}, [])}
+    body = {name: given[name] for name in _PARAMETERS if given.get(name) not in (None, "", {}, [])}
     if run.session_id is None:
         body |= {"group": run.requested_groups, "state": run.state}
     else:
@@ -384,7 +399,7 @@ def _snippet(request: PageRequest, run: Execution, asked: Any) -> str:
     return curl_snippet(request.build_absolute_uri(reverse("api-agent-requests")), body)
 
 
-def _seen(report: AgentRunReport) -> str:
+def _report_fingerprint(report: AgentRunReport) -> str:
     """A fingerprint that changes when the report changes."""
     asked = "c" if report.run.cancel_requested_at else ""
     steps = "".join(f"{one.number}{one.status}." for one in report.steps)

@@ -18,11 +18,11 @@ from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes import money
 from tools.ui.charts import Gauge
-from tools.ui.display import VisiblePiece, milliseconds, pieces, pretty
+from tools.ui.display import VisiblePiece, format_duration, pretty, visible_pieces
 
 FOLDED = 600  # characters; what is longer is folded
-_ITEMS = 1_000
-_NAME = 128  # characters of the tool name that a model wrote
+_MOST_ITEMS = 1_000
+_MOST_NAME = 128  # characters of the tool name that a model wrote
 _CHIPS = {
     "running": "Running",
     "waiting": "RequiresConfirmation",
@@ -34,7 +34,7 @@ _CHIPS = {
 
 
 @dataclass(frozen=True)
-class ShownStep:
+class AgentStepView:
     """`observation` is None as long as there is none. `differs` names the differences from the
     recorded run; empty without differences or without a recorded run."""
 
@@ -64,7 +64,7 @@ class ShownStep:
 
 
 @dataclass
-class Reading:
+class StepReader:
     """Data that the steps of one page share."""
 
     redactor: Redactor
@@ -73,7 +73,7 @@ class Reading:
 
     def clean(self, text: str) -> list[VisiblePiece]:
         said: str = self.redactor.clean(text)
-        return pieces(said)
+        return visible_pieces(said)
 
 
 @dataclass(frozen=True)
@@ -90,79 +90,81 @@ class PlannedStep:
 
 
 @dataclass(frozen=True)
-class ShownPlan:
+class AgentPlanView:
     revisions: int
     steps: list[PlannedStep]
 
 
-def reading_of(organization: str, steps: tuple[AgentStep, ...] = ()) -> Reading:
+def step_reader(organization: str, steps: tuple[AgentStep, ...] = ()) -> StepReader:
     """Uses two queries for all of the steps. The caller has checked that they may be read."""
-    room = redactor_of(organization).with_room(MOST_OBSERVATION, _ITEMS)
+    room = redactor_of(organization).with_room(MOST_OBSERVATION, _MOST_ITEMS)
     made = [one.execution_id for one in steps if one.execution_id is not None]
     if not made:
-        return Reading(room)
+        return StepReader(room)
     rows = Execution.objects.filter(pk__in=made).select_related("tool_version", "organization")
     asked = Confirmation.objects.filter(execution__in=made).values_list("execution", "pk")
-    return Reading(room, {row.pk: row for row in rows}, dict(asked))
+    return StepReader(room, {row.pk: row for row in rows}, dict(asked))
 
 
-def shown_steps(
-    report: AgentRunReport, recorded: AgentRunReport | None, reading: Reading
-) -> list[ShownStep]:
+def step_views(
+    report: AgentRunReport, recorded: AgentRunReport | None, reading: StepReader
+) -> list[AgentStepView]:
     before = {one.number: one for one in recorded.steps} if recorded else {}
     return [
-        _shown(one, reading, _difference(one, before.get(one.number)) if recorded else "")
+        _step_view(
+            one, reading, _replay_difference(one, before.get(one.number)) if recorded else ""
+        )
         for one in report.steps
     ]
 
 
-def shown_plan(plan: dict[str, Any] | None, reading: Reading) -> ShownPlan | None:
+def plan_view(plan: dict[str, Any] | None, reading: StepReader) -> AgentPlanView | None:
     """None for a request without a plan, or without one yet."""
     if not plan or not plan.get("steps"):
         return None
-    return ShownPlan(plan["revisions"], [_planned_step(one, reading) for one in plan["steps"]])
+    return AgentPlanView(plan["revisions"], [_planned_step(one, reading) for one in plan["steps"]])
 
 
-def _shown(step: AgentStep, reading: Reading, differs: str) -> ShownStep:
+def _step_view(step: AgentStep, reading: StepReader, differs: str) -> AgentStepView:
     row = reading.rows.get(step.execution_id) if step.execution_id else None
     said = redacted(row) if row is not None else None
     seen = _observation(step, row, said, reading)
     spent = step.thinking + step.acting
-    return ShownStep(
+    return AgentStepView(
         step=step,
-        name=pieces(step.move.action.name[:_NAME]) if step.move.action else [],
+        name=visible_pieces(step.move.action.name[:_MOST_NAME]) if step.move.action else [],
         thought=reading.clean(step.move.thought),
         arguments=_arguments(step, said, reading),
-        observation=None if seen is None else pieces(seen),
+        observation=None if seen is None else visible_pieces(seen),
         said=reading.clean(step.move.text) if step.move.flaw else [],
-        further=pieces(", ".join(one["name"][:_NAME] for one in step.move.further)),
+        further=visible_pieces(", ".join(one["name"][:_MOST_NAME] for one in step.move.further)),
         status=row.stage if row is not None else step.status,
         folded=len(seen or "") > FOLDED,
         tokens=spent.tokens,
         cost=money(spent.cost),
-        thinking=_took(step.thinking),
-        acting=_took(step.acting),
+        thinking=_step_duration(step.thinking),
+        acting=_step_duration(step.acting),
         confirmation=reading.confirmations.get(row.pk) if row is not None else None,
         differs=differs,
     )
 
 
-def _took(spent: Spent) -> str:
+def _step_duration(spent: Spent) -> str:
     """The duration; empty for a step without one, such as thinking in a planned step."""
-    return milliseconds(spent.duration_ms) if spent.duration_ms else ""
+    return format_duration(spent.duration_ms) if spent.duration_ms else ""
 
 
 def _arguments(
-    step: AgentStep, said: dict[str, Any] | None, reading: Reading
+    step: AgentStep, said: dict[str, Any] | None, reading: StepReader
 ) -> list[VisiblePiece]:
     if step.move.action is None:
         return []
     given = said["parameters"] if said else reading.redactor.clean(step.move.action.arguments)
-    return pieces(pretty(given)) if given else []
+    return visible_pieces(pretty(given)) if given else []
 
 
 def _observation(
-    step: AgentStep, row: Execution | None, said: dict[str, Any] | None, reading: Reading
+    step: AgentStep, row: Execution | None, said: dict[str, Any] | None, reading: StepReader
 ) -> str | None:
     if step.observation is None:
         return None
@@ -175,7 +177,7 @@ def _observation(
     return f"{seen[:MOST_OBSERVATION]}\n… {len(seen) - MOST_OBSERVATION:,} more characters"
 
 
-def _difference(step: AgentStep, before: AgentStep | None) -> str:
+def _replay_difference(step: AgentStep, before: AgentStep | None) -> str:
     """The difference of a replayed step from the recorded step of the same number, in words."""
     action = step.move.action
     was = before.move.action if before is not None else None
@@ -186,16 +188,16 @@ def _difference(step: AgentStep, before: AgentStep | None) -> str:
             "" if (step.move.answer is None) == (before.move.answer is None) else "It ended here."
         )
     if action is None:
-        return f"The recorded run called {make_visible(was.name[:_NAME])} here." if was else ""
+        return f"The recorded run called {make_visible(was.name[:_MOST_NAME])} here." if was else ""
     if was is None:
         return "The recorded run called nothing here."
     if was.name != action.name:
-        return f"The recorded run called {make_visible(was.name[:_NAME])} here."
+        return f"The recorded run called {make_visible(was.name[:_MOST_NAME])} here."
     same = json.dumps(was.arguments, sort_keys=True) == json.dumps(action.arguments, sort_keys=True)
     return "" if same else "The recorded run called it with other arguments."
 
 
-def _planned_step(told: dict[str, Any], reading: Reading) -> PlannedStep:
+def _planned_step(told: dict[str, Any], reading: StepReader) -> PlannedStep:
     sure, threshold = told["confidence"], told["threshold"]
     below = sure < threshold
     return PlannedStep(

@@ -27,7 +27,7 @@ from tools.limits.allowances import midnight
 from tools.models import Agent, Execution, Token
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
-from tools.ui.inputs import FormInput, Widget, plain, words
+from tools.ui.inputs import FormInput, Widget, form_values, split_names
 from tools.usage.figures import PAID
 from tools.web.reauthentication import Proof, proof
 
@@ -35,7 +35,7 @@ LIST = "agents/agents.html"
 PAGE_SIZE = 25
 STATES = (("", "All"), ("active", "Active"), ("suspended", "Suspended"))
 MOST_GROUPS = 6  # named in a row
-FORM = "agents/agent_form.html"
+FORM_PAGE = "agents/agent_form.html"
 LONGEST = {"slug": 63, "description": 500}
 _LISTS = ("groups", "tools", "tool_groups", "permissions")
 _MOST_NAMES = 200
@@ -57,22 +57,22 @@ class AgentRow:
 @page
 def agent_list(request: PageRequest) -> HttpResponse:
     require(request.caller, "view_agent")
-    search = _search(request.GET)
-    found = Paginator(_found(request, search), PAGE_SIZE).get_page(request.GET.get("page"))
+    search = _read_filters(request.GET)
+    found = Paginator(_filter_agents(request, search), PAGE_SIZE).get_page(request.GET.get("page"))
     snapshot = snapshot_of(request)
     context = {
         "search": search,
         "states": STATES,
         "page": found,
-        "rows": _rows(request, found),
-        "links": _links(search, found),
+        "rows": _agent_rows(request, found),
+        "links": _page_links(search, found),
         "tier": tier_now(snapshot).name,
         "time_zone": snapshot.time_zone.key,
         "sees_tokens": may(request.caller, "view_token"),
         "sees_calls": may(request.caller, "view_execution"),
         "makes": may(request.caller, "add_agent"),
     }
-    return page_or_results(request, LIST, context, here=address(search, found.number))
+    return page_or_results(request, LIST, context, here=list_address(search, found.number))
 
 
 def find_agent(request: PageRequest, slug: str) -> Agent:
@@ -85,7 +85,7 @@ def find_agent(request: PageRequest, slug: str) -> Agent:
     return found
 
 
-def address(search: dict[str, str], number: int = 1) -> str:
+def list_address(search: dict[str, str], number: int = 1) -> str:
     wanted = search | {"page": str(number) if number > 1 else ""}
     query = {name: value for name, value in wanted.items() if value}
     return reverse("agents") + (f"?{urlencode(query)}" if query else "")
@@ -94,24 +94,24 @@ def address(search: dict[str, str], number: int = 1) -> str:
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def write_agent(request: PageRequest) -> HttpResponseBase:
+def create_agent(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_agent")
-    inputs = _new_inputs()
+    inputs = _create_inputs()
     if request.method != "POST":
-        return _form(request, inputs)
-    given = _given(inputs, request)
+        return _render_form(request, inputs)
+    given = _fill_inputs(inputs, request)
     _check_lengths(inputs)
     if any(one.errors for one in inputs):
-        return _form(request, inputs, error=Malformed("See the marked fields."))
+        return _render_form(request, inputs, error=Malformed("See the marked fields."))
     try:
         agent = account_actions.create_agent(
             organization=request.user.organization,
             by=actor_of(request.caller),
             giver=request.caller,
-            **_as_body(given),
+            **_request_body(given),
         )
     except ToolcribError as error:
-        return _form(request, inputs, error=error)
+        return _render_form(request, inputs, error=error)
     messages.success(request, f"{agent.slug} is made. Give it a token, and it can call.")
     return redirect("agent", slug=agent.slug)
 
@@ -122,14 +122,14 @@ def write_agent(request: PageRequest) -> HttpResponseBase:
 def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:
     require(request.caller, "change_agent")
     agent = find_agent(request, slug)
-    inputs = _own_inputs(agent)
+    inputs = _change_inputs(agent)
     if request.method != "POST":
-        return _form(request, inputs, agent)
-    given = _given(inputs, request)
+        return _render_form(request, inputs, agent)
+    given = _fill_inputs(inputs, request)
     _check_lengths(inputs)
-    most = _number(given["max_in_flight"], inputs[-1])
+    most = _parse_limit(given["max_in_flight"], inputs[-1])
     if any(one.errors for one in inputs):
-        return _form(request, inputs, agent, Malformed("See the marked fields."))
+        return _render_form(request, inputs, agent, Malformed("See the marked fields."))
     account_actions.change_agent(
         agent=agent,
         by=actor_of(request.caller),
@@ -141,12 +141,12 @@ def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:
     return redirect("agent", slug=agent.slug)
 
 
-def _search(query: QueryDict) -> dict[str, str]:
+def _read_filters(query: QueryDict) -> dict[str, str]:
     given = {name: query.get(name, "").strip()[:63] for name in ("q", "state")}
     return given | {"state": given["state"] if given["state"] in dict(STATES) else ""}
 
 
-def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Agent]:
+def _filter_agents(request: PageRequest, search: dict[str, str]) -> QuerySet[Agent]:
     rows = Agent.objects.filter(organization_id=request.caller.organization_id)
     if search["q"]:
         rows = rows.filter(slug__icontains=search["q"]) | rows.filter(
@@ -157,7 +157,7 @@ def _found(request: PageRequest, search: dict[str, str]) -> QuerySet[Agent]:
     return rows.order_by("slug")
 
 
-def _rows(request: PageRequest, found: Page[Agent]) -> list[AgentRow]:
+def _agent_rows(request: PageRequest, found: Page[Agent]) -> list[AgentRow]:
     """Uses at most three queries for any number of rows."""
     last = Execution.objects.filter(user=OuterRef("service_account")).order_by("-created_at")
     rows = Agent.objects.filter(pk__in=[agent.pk for agent in found]).order_by("slug")
@@ -166,12 +166,14 @@ def _rows(request: PageRequest, found: Page[Agent]) -> list[AgentRow]:
         rows = rows.annotate(last_call=Subquery(last.values("created_at")[:1]))
     agents = list(rows.select_related("service_account"))
     accounts = [agent.service_account_id for agent in agents]
-    tokens = _tokens(accounts) if may(request.caller, "view_token") else None
-    spent = _spent(request, accounts) if calls else None
-    return [_row(agent, tokens, spent) for agent in agents]
+    tokens = _count_tokens(accounts) if may(request.caller, "view_token") else None
+    spent = _costs_today(request, accounts) if calls else None
+    return [_agent_row(agent, tokens, spent) for agent in agents]
 
 
-def _row(agent: Agent, tokens: dict[Any, int] | None, spent: dict[Any, Decimal] | None) -> AgentRow:
+def _agent_row(
+    agent: Agent, tokens: dict[Any, int] | None, spent: dict[Any, Decimal] | None
+) -> AgentRow:
     groups, account = agent.service_account.granted_groups, agent.service_account_id
     return AgentRow(
         agent,
@@ -183,12 +185,12 @@ def _row(agent: Agent, tokens: dict[Any, int] | None, spent: dict[Any, Decimal] 
     )
 
 
-def _tokens(accounts: list[Any]) -> dict[Any, int]:
+def _count_tokens(accounts: list[Any]) -> dict[Any, int]:
     usable = Token.objects.usable(timezone.now()).filter(user__in=accounts).order_by()
     return dict(usable.values_list("user").annotate(Count("pk")))
 
 
-def _spent(request: PageRequest, accounts: list[Any]) -> dict[Any, Decimal]:
+def _costs_today(request: PageRequest, accounts: list[Any]) -> dict[Any, Decimal]:
     """Costs since midnight in the organization's time zone."""
     zone = snapshot_of(request).time_zone
     begun = midnight(timezone.now().astimezone(zone).date(), zone)
@@ -196,14 +198,14 @@ def _spent(request: PageRequest, accounts: list[Any]) -> dict[Any, Decimal]:
     return dict(rows.values_list("user").annotate(Sum("cost")))
 
 
-def _links(search: dict[str, str], found: Page[Agent]) -> dict[str, str]:
+def _page_links(search: dict[str, str], found: Page[Agent]) -> dict[str, str]:
     return {
-        "previous": address(search, found.number - 1) if found.has_previous() else "",
-        "next": address(search, found.number + 1) if found.has_next() else "",
+        "previous": list_address(search, found.number - 1) if found.has_previous() else "",
+        "next": list_address(search, found.number + 1) if found.has_next() else "",
     }
 
 
-def _new_inputs() -> list[FormInput]:
+def _create_inputs() -> list[FormInput]:
     commas = "Commas between them."
     return [
         FormInput("slug", "Name", required=True,
@@ -216,44 +218,44 @@ def _new_inputs() -> list[FormInput]:
               "every tool of its groups."),
         FormInput("tool_groups", "Groups whose every tool it may execute", help=commas),
         FormInput("permissions", "Permissions that tools require", help=commas),
-        _strict(""),
+        _strict_input(""),
     ]  # fmt: skip
 
 
-def _own_inputs(agent: Agent) -> list[FormInput]:
+def _change_inputs(agent: Agent) -> list[FormInput]:
     most = "" if agent.max_in_flight is None else str(agent.max_in_flight)
     return [
         FormInput("description", "What it is for", value=agent.description),
-        _strict("yes" if agent.strict else ""),
+        _strict_input("yes" if agent.strict else ""),
         FormInput("max_in_flight", "Calls that may be open at once", value=most,
               help="Empty is no limit."),
     ]  # fmt: skip
 
 
-def _strict(value: str) -> FormInput:
+def _strict_input(value: str) -> FormInput:
     return FormInput(
         "strict", "Refuse names of groups that nobody knows", Widget.CHECK, value=value,
         help="Else they are ignored, with a warning.",
     )  # fmt: skip
 
 
-def _given(inputs: list[FormInput], request: PageRequest) -> dict[str, str]:
+def _fill_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, str]:
     """The submitted values, which stay in the form."""
-    data = plain(request.POST)
+    data = form_values(request.POST)
     for one in inputs:
         one.value = data.get(one.key, "").strip()[:20_000]
     return {one.key: one.value for one in inputs}
 
 
-def _as_body(given: Mapping[str, str]) -> dict[str, Any]:
+def _request_body(given: Mapping[str, str]) -> dict[str, Any]:
     """The values in the API's format: empty ones are left to their default, except groups."""
-    lists = {key: words(given[key]) or None for key in _LISTS}
+    lists = {key: split_names(given[key]) or None for key in _LISTS}
     return {
         "slug": given["slug"],
         "description": given["description"],
         "strict": bool(given["strict"]),
         **lists,
-        "groups": words(given["groups"]),
+        "groups": split_names(given["groups"]),
     }
 
 
@@ -262,12 +264,12 @@ def _check_lengths(inputs: list[FormInput]) -> None:
         most = LONGEST.get(one.key)
         if most and len(one.value) > most:
             one.errors.append(f"At most {most} characters.")
-        names = words(one.value) if one.key in _LISTS else []
+        names = split_names(one.value) if one.key in _LISTS else []
         if len(names) > _MOST_NAMES or any(len(name) > 100 for name in names):
             one.errors.append(f"At most {_MOST_NAMES} names of 100 characters.")
 
 
-def _number(text: str, at: FormInput) -> int | None:
+def _parse_limit(text: str, at: FormInput) -> int | None:
     if not text:
         return None
     if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= MOST:
@@ -276,7 +278,7 @@ def _number(text: str, at: FormInput) -> int | None:
     return None
 
 
-def _form(
+def _render_form(
     request: PageRequest,
     inputs: list[FormInput],
     agent: Agent | None = None,
@@ -285,4 +287,4 @@ def _form(
     flawed = any(one.errors for one in inputs)
     flaws = [] if error is None or flawed else [{"field": "", "message": error.message}]
     context = {"inputs": inputs, "agent": agent, "flaws": flaws, "refused": error is not None}
-    return render(request, FORM, context, status=error.http_status if error else 200)
+    return render(request, FORM_PAGE, context, status=error.http_status if error else 200)

@@ -28,19 +28,19 @@ from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes import money
 from tools.ui.access import PageRequest, page
 from tools.ui.approvals.call_preview import preview_sentences
-from tools.ui.display import VisiblePiece, maker_of, mixed_words, pieces, pretty
+from tools.ui.display import VisiblePiece, impersonator_name, mixed_words, pretty, visible_pieces
 from tools.web.reauthentication import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
 PAGE_SIZE = 25
-DECIDED = 20
-LONGEST = 4_000  # characters of arguments that the queue shows
+MOST_DECIDED = 20
+MOST_CHARACTERS = 4_000  # characters of arguments that the queue shows
 _SALT = "confirmation shown"
 _VERBS = {"approve": True, "reject": False}
 
 
 @dataclass(frozen=True)
-class Card:
+class ApprovalCard:
     """One held call as an approver sees it."""
 
     confirmation: Confirmation
@@ -60,45 +60,45 @@ class Card:
 
     @property
     def long(self) -> bool:
-        return self.length > LONGEST
+        return self.length > MOST_CHARACTERS
 
     @property
     def waits(self) -> bool:
         return self.confirmation.status == ConfirmationStatus.PENDING and self.minutes_left > 0
 
 
-def waiting(request: HttpRequest) -> dict[str, Any]:
+def count_held_calls(request: HttpRequest) -> dict[str, Any]:
     """A context processor: the number of held calls, counted when a template shows it."""
-    return {"held": SimpleLazyObject(lambda: _count(request))}
+    return {"held": SimpleLazyObject(lambda: _count_pending(request))}
 
 
 @require_safe
 @page
-def queue(request: PageRequest) -> HttpResponse:
+def approval_queue(request: PageRequest) -> HttpResponse:
     rows = decisions.pending(request.caller).order_by("expires_at", "pk")
     if request.GET.get("part") == "fresh":
-        return _fresh(request, rows.values_list("pk", flat=True))
+        return _change_notice(request, rows.values_list("pk", flat=True))
     shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     done = decisions.readable(request.caller).exclude(status=ConfirmationStatus.PENDING)
     context = {
-        "cards": [_card(request, row) for row in shown],
+        "cards": [_approval_card(request, row) for row in shown],
         "page": shown,
-        "seen": _seen(rows.values_list("pk", flat=True)),
-        "decided": done.order_by("-decided_at")[:DECIDED],
+        "seen": _queue_fingerprint(rows.values_list("pk", flat=True)),
+        "decided": done.order_by("-decided_at")[:MOST_DECIDED],
         "decides": may(request.caller, PERMISSION),
-        "shown_at": _stamp(request),
+        "shown_at": _display_stamp(request),
     }
     return render(request, QUEUE, context)
 
 
 @require_safe
 @page
-def one(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
+def confirmation_page(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
     confirmation = decisions.one_of(request.caller, confirmation_id)
     context = {
-        "card": _card(request, confirmation),
+        "card": _approval_card(request, confirmation),
         "decides": may(request.caller, PERMISSION),
-        "shown_at": _stamp(request),
+        "shown_at": _display_stamp(request),
     }
     return render(request, ONE, context)
 
@@ -106,25 +106,25 @@ def one(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def decide(request: PageRequest) -> HttpResponseBase:
+def decide_calls(request: PageRequest) -> HttpResponseBase:
     """Decide one call by its button, or all selected calls, each with the hash that was shown."""
-    words = _words(request)
+    words = _read_decisions(request)
     if not words:
         messages.warning(request, "No call was picked.")
     for said, found in zip(
         words, decisions.decide_many(caller=request.caller, words=words), strict=True
     ):
-        _tell(request, said, found)
+        _add_message(request, said, found)
     return redirect("confirmations")
 
 
-_SEEING = ("view_confirmation", "decide_confirmation")
+_VIEW_PERMISSIONS = ("view_confirmation", "decide_confirmation")
 
 
-def _count(request: HttpRequest) -> int:
+def _count_pending(request: HttpRequest) -> int:
     """Held calls of the user's organization; 0 for users who may not see them."""
     user = getattr(request, "user", None)
-    if user is None or not any(user.has_perm(f"tools.{name}") for name in _SEEING):
+    if user is None or not any(user.has_perm(f"tools.{name}") for name in _VIEW_PERMISSIONS):
         return 0
     return Confirmation.objects.filter(
         organization_id=user.organization_id,
@@ -133,30 +133,30 @@ def _count(request: HttpRequest) -> int:
     ).count()
 
 
-def _fresh(request: PageRequest, ids: Any) -> HttpResponse:
+def _change_notice(request: PageRequest, ids: Any) -> HttpResponse:
     """A notice when the queue has changed since the page was loaded; else nothing."""
-    if _seen(ids) == request.GET.get("seen"):
+    if _queue_fingerprint(ids) == request.GET.get("seen"):
         return HttpResponse(status=204)
     return render(request, f"{QUEUE}#fresh", {"changed": True})
 
 
-def _seen(ids: Any) -> str:
+def _queue_fingerprint(ids: Any) -> str:
     """A fingerprint of the queue."""
     text = " ".join(sorted(str(pk) for pk in ids))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _card(request: PageRequest, confirmation: Confirmation) -> Card:
+def _approval_card(request: PageRequest, confirmation: Confirmation) -> ApprovalCard:
     execution = confirmation.execution
     text = pretty(execution.parameters)
-    arguments = pieces(text)
+    arguments = visible_pieces(text)
     left = confirmation.expires_at - timezone.now()
     agent = execution.agent
-    return Card(
+    return ApprovalCard(
         confirmation=confirmation,
         who=agent.slug if agent else execution.user.username,
         kind="agent" if agent else "person",
-        made_by=maker_of(execution),
+        made_by=impersonator_name(execution),
         arguments=arguments,
         length=len(text),
         hidden=sum(bool(piece.name) for piece in arguments),
@@ -177,7 +177,7 @@ def _obstacle(request: PageRequest, confirmation: Confirmation) -> Forbidden | N
     return decisions.obstacle(request.caller, confirmation)
 
 
-def _words(request: PageRequest) -> list[Word]:
+def _read_decisions(request: PageRequest) -> list[Word]:
     given, displayed_s = request.POST, _displayed_s(request)
     if chosen := given.get("one"):
         verb, _, identifier = chosen.partition(" ")
@@ -188,10 +188,10 @@ def _words(request: PageRequest) -> list[Word]:
         raise Malformed("The form names nothing to do. Reload the page and try again.")
     if len(picked) > MOST_AT_ONCE:
         raise Malformed(f"At most {MOST_AT_ONCE} calls are decided at once.")
-    return [_word(given, item, _VERBS[verb], displayed_s) for item in picked]
+    return [_read_decision(given, item, _VERBS[verb], displayed_s) for item in picked]
 
 
-def _word(given: QueryDict, item: str, approve: bool, displayed_s: float | None) -> Word:
+def _read_decision(given: QueryDict, item: str, approve: bool, displayed_s: float | None) -> Word:
     try:
         identifier = UUID(item)
     except ValueError:
@@ -206,7 +206,7 @@ def _word(given: QueryDict, item: str, approve: bool, displayed_s: float | None)
     )
 
 
-def _tell(request: PageRequest, said: Word, found: Decided) -> None:
+def _add_message(request: PageRequest, said: Word, found: Decided) -> None:
     if found.confirmation is None:
         reason = found.refusal.message if found.refusal else ""
         messages.error(request, f"Not decided: {reason}")
@@ -220,7 +220,7 @@ def _tell(request: PageRequest, said: Word, found: Decided) -> None:
         messages.success(request, f"{tool} may run.")
 
 
-def _stamp(request: PageRequest) -> str:
+def _display_stamp(request: PageRequest) -> str:
     """The signed time of this page, to record how long an approver read it."""
     return signing.dumps({"at": time.time(), "for": str(request.user.pk)}, salt=_SALT)
 

@@ -44,12 +44,14 @@ NOT_READ = (
     "Nothing was decided: what you read is not what there is now. Below stands what it is now; "
     "read it before you decide."
 )
-_NAMED = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")
-_EFFORT = 40_000  # pairs of words that one page compares, so that no upstream can slow it down
+_NAMED_CHARACTER = re.compile(r"‹(U\+[0-9A-F]{4,6}[^‹›]*)›")
+_MOST_WORD_PAIRS = (
+    40_000  # pairs of words that one page compares, so that no upstream can slow it down
+)
 _STATES = {"open": "Waiting", "approved": "Approved", "rejected": "Rejected", "withdrawn": "Gone"}
 _VERBS = {"approve": True, "reject": False}
 _MOST_FIELDS = 6
-Stretches = list[tuple[str, bool]]
+MarkedTexts = list[tuple[str, bool]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class FieldDiffRow:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SideBySideDiff:
     rows: list[FieldDiffRow]
     cut: bool
 
@@ -99,7 +101,7 @@ class UpstreamChangeItem:
     warned: bool
 
 
-def source_of(tool: Tool) -> ToolOrigin | None:
+def tool_origin(tool: Tool) -> ToolOrigin | None:
     """None for a tool that its organization wrote: it has no upstream."""
     implementation = tool.version.definition.get("implementation") or {} if tool.version else {}
     if tool.type == ToolType.MCP:
@@ -109,36 +111,36 @@ def source_of(tool: Tool) -> ToolOrigin | None:
     return None
 
 
-def draw_difference(found: list[DefinitionDifference]) -> Drawn:
-    effort, rows = _EFFORT, []
+def side_by_side_diff(found: list[DefinitionDifference]) -> SideBySideDiff:
+    effort, rows = _MOST_WORD_PAIRS, []
     for one in found:
-        before, after = _text(one.before), _text(one.after)
+        before, after = _value_text(one.before), _value_text(one.after)
         pairs = (before.count(" ") + 1) * (after.count(" ") + 1)
-        words = _words(before, after) if pairs <= effort else _ends(before, after)
+        words = _mark_words(before, after) if pairs <= effort else _mark_middle(before, after)
         effort -= pairs if pairs <= effort else 0
         old, new = (
             words if one.kind == DifferenceKind.CHANGED else ([(before, False)], [(after, False)])
         )
         rows.append(
             FieldDiffRow(
-                path=_marked([(one.path.lstrip("/") or "the whole of it", False)]),
+                path=_diff_pieces([(one.path.lstrip("/") or "the whole of it", False)]),
                 kind=one.kind,
-                before=None if one.kind == DifferenceKind.ADDED else _marked(old),
-                after=None if one.kind == DifferenceKind.REMOVED else _marked(new),
+                before=None if one.kind == DifferenceKind.ADDED else _diff_pieces(old),
+                after=None if one.kind == DifferenceKind.REMOVED else _diff_pieces(new),
                 warnings=one.warnings,
             )
         )
-    return Drawn(rows, cut=len(found) >= MOST_DIFFERENCES)
+    return SideBySideDiff(rows, cut=len(found) >= MOST_DIFFERENCES)
 
 
-def fields_of(found: Iterable[DefinitionDifference]) -> list[str]:
+def changed_fields(found: Iterable[DefinitionDifference]) -> list[str]:
     """The distinct fields of a definition that differ."""
     return list(dict.fromkeys(one.path.split("/")[1] for one in found if "/" in one.path))
 
 
-def waiting(request: HttpRequest) -> dict[str, Any]:
+def count_changes(request: HttpRequest) -> dict[str, Any]:
     """A context processor: the number of pending changes, counted when a template shows it."""
-    return {"changes_waiting": SimpleLazyObject(lambda: _count(request))}
+    return {"changes_waiting": SimpleLazyObject(lambda: _count_pending(request))}
 
 
 @require_safe
@@ -148,13 +150,13 @@ def change_list(request: PageRequest) -> HttpResponse:
     state = request.GET.get("state", Decision.OPEN)
     if state not in _STATES:
         raise Malformed(f"state must be one of {', '.join(_STATES)}.")
-    rows = _rows(request).filter(decision=state).select_related("tool__version")
+    rows = _find_changes(request).filter(decision=state).select_related("tool__version")
     found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "state": state,
-        "states": _counted(request),
+        "states": _count_states(request),
         "page": found,
-        "items": _items(found),
+        "items": _change_items(found),
         "decides": may(request.caller, "change_tool"),
     }
     return page_or_results(request, LIST, context, here=request.get_full_path())
@@ -178,24 +180,24 @@ def decide(request: PageRequest, change_id: UUID) -> HttpResponseBase:
     try:
         _decide(request, change)
     except ToolcribError as refusal:
-        latest = _latest(change)
+        latest = _latest_change(change)
         other = refusal.code == "change_not_read" or latest != change
         messages.error(
             request,
-            NOT_READ if other else f"Nothing was decided: {_told(refusal)}",
+            NOT_READ if other else f"Nothing was decided: {_refusal_text(refusal)}",
             extra_tags=refusal.code,
         )
         return redirect("change", latest.pk)
     return redirect("change", change.pk)
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else pretty(value)
 
 
-def _words(before: str, after: str) -> tuple[Stretches, Stretches]:
+def _mark_words(before: str, after: str) -> tuple[MarkedTexts, MarkedTexts]:
     """Both sides, with the words that differ marked."""
-    sides: dict[str, Stretches] = {"removed": [], "added": []}
+    sides: dict[str, MarkedTexts] = {"removed": [], "added": []}
     for what, text in diff_words(before, after):
         for side in sides if what == "same" else [what]:
             between = " " if sides[side] else ""
@@ -203,27 +205,27 @@ def _words(before: str, after: str) -> tuple[Stretches, Stretches]:
     return sides["removed"], sides["added"]
 
 
-def _ends(before: str, after: str) -> tuple[Stretches, Stretches]:
+def _mark_middle(before: str, after: str) -> tuple[MarkedTexts, MarkedTexts]:
     """The same for longer texts: everything between their common ends is marked."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     rest = shorter - start
     end = next((at for at in range(rest) if before[-1 - at] != after[-1 - at]), rest)
-    return _between(before, start, end), _between(after, start, end)
+    return _mark_between(before, start, end), _mark_between(after, start, end)
 
 
-def _between(text: str, start: int, end: int) -> Stretches:
+def _mark_between(text: str, start: int, end: int) -> MarkedTexts:
     stop = len(text) - end
     return [(text[:start], False), (text[start:stop], True), (text[stop:], False)]
 
 
-def _marked(stretches: Stretches) -> list[DiffPiece]:
-    return [piece for text, changed in stretches if text for piece in _pieces(text, changed)]
+def _diff_pieces(stretches: MarkedTexts) -> list[DiffPiece]:
+    return [piece for text, changed in stretches if text for piece in _split_text(text, changed)]
 
 
-def _pieces(text: str, changed: bool) -> Iterator[DiffPiece]:
+def _split_text(text: str, changed: bool) -> Iterator[DiffPiece]:
     done = 0
-    for start, end, shown, name in sorted(_marks(text)):
+    for start, end, shown, name in sorted(_find_marks(text)):
         if start > done:
             yield DiffPiece(text[done:start], changed)
         yield DiffPiece(shown, changed, name)
@@ -232,8 +234,8 @@ def _pieces(text: str, changed: bool) -> Iterator[DiffPiece]:
         yield DiffPiece(text[done:], changed)
 
 
-def _marks(text: str) -> Iterator[tuple[int, int, str, str]]:
-    for match in _NAMED.finditer(text):
+def _find_marks(text: str) -> Iterator[tuple[int, int, str, str]]:
+    for match in _NAMED_CHARACTER.finditer(text):
         yield match.start(), match.end(), match[1], "cannot be seen"
     for one in find_lookalikes(text):
         yield one.at, one.at + 1, f"{one.character} {code_point(one.character)}", one.description
@@ -260,20 +262,20 @@ def _decide(request: PageRequest, change: UpstreamChange) -> None:
     messages.success(request, f"{tool.name} {said}.")
 
 
-def _told(refusal: ToolcribError) -> str:
+def _refusal_text(refusal: ToolcribError) -> str:
     flaws = refusal.details.get("errors") or []
     return "; ".join([refusal.message, *(f"{one['field']} {one['message']}" for one in flaws)])
 
 
 def _change_context(request: PageRequest, change: UpstreamChange) -> dict[str, Any]:
-    before, latest = drift.compared_to(change), _latest(change)
+    before, latest = drift.compared_to(change), _latest_change(change)
     tool = change.tool
     return {
         "change": change,
         "tool": tool,
-        "source": source_of(tool),
+        "source": tool_origin(tool),
         "before": before,
-        "drawn": draw_difference(drift.difference_of(change)),
+        "drawn": side_by_side_diff(drift.difference_of(change)),
         "whole": pretty(make_value_visible(ordered_definition(change.seen))),
         "newer": latest if latest != change else None,
         "decides": may(request.caller, "change_tool"),
@@ -282,39 +284,41 @@ def _change_context(request: PageRequest, change: UpstreamChange) -> dict[str, A
     }
 
 
-def _latest(change: UpstreamChange) -> UpstreamChange:
+def _latest_change(change: UpstreamChange) -> UpstreamChange:
     """The pending change of the same tool, where there is one."""
     waits = change.tool.upstream_changes.filter(decision=Decision.OPEN)
     return waits.order_by("-seen_at").first() or change
 
 
-def _items(found: Page[UpstreamChange]) -> list[UpstreamChangeItem]:
+def _change_items(found: Page[UpstreamChange]) -> list[UpstreamChangeItem]:
     items = []
     for change in found:
         told = drift.difference_of(change)
-        fields = fields_of(told)
+        fields = changed_fields(told)
         warned = any(one.warnings for one in told)
         more = max(0, len(fields) - _MOST_FIELDS)
         items.append(
-            UpstreamChangeItem(change, source_of(change.tool), fields[:_MOST_FIELDS], more, warned)
+            UpstreamChangeItem(
+                change, tool_origin(change.tool), fields[:_MOST_FIELDS], more, warned
+            )
         )
     return items
 
 
-def _rows(request: PageRequest) -> QuerySet[UpstreamChange]:
+def _find_changes(request: PageRequest) -> QuerySet[UpstreamChange]:
     return UpstreamChange.objects.filter(
         tool__organization_id=request.caller.organization_id, tool__deleted_at=None
     )
 
 
-def _counted(request: PageRequest) -> list[tuple[str, str, int]]:
+def _count_states(request: PageRequest) -> list[tuple[str, str, int]]:
     """Each state with its name and number."""
-    found = _rows(request).order_by().values_list("decision").annotate(Count("pk"))
+    found = _find_changes(request).order_by().values_list("decision").annotate(Count("pk"))
     counts = dict(found)
     return [(state, word, counts.get(state, 0)) for state, word in _STATES.items()]
 
 
-def _count(request: HttpRequest) -> int:
+def _count_pending(request: HttpRequest) -> int:
     """Pending changes of the user's organization; 0 for users who may not see them."""
     user = getattr(request, "user", None)
     if user is None or not user.has_perm("tools.view_tool"):

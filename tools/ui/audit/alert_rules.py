@@ -142,7 +142,7 @@ class AlertRuleForm:
         self.flaws.setdefault(name, []).append(words)
 
 
-def span(seconds: int) -> str:
+def duration_words(seconds: int) -> str:
     for unit_s, unit in _DURATION_UNITS:
         if seconds % unit_s == 0:
             return f"{seconds // unit_s}\N{NO-BREAK SPACE}{unit}"
@@ -158,9 +158,11 @@ def rule_list(request: HttpRequest) -> HttpResponse:
     open_alerts = alerts.open_by_rule(actor_of(request).organization)
     rows = [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
     context = {
-        "rules": [(row, span(row.window_s), open_alerts.get(row.name, 0)) for row in rows],
+        "rules": [
+            (row, duration_words(row.window_s), open_alerts.get(row.name, 0)) for row in rows
+        ],
         "alerts": sum(open_alerts.values()),
-        "may_change": _superuser(request),
+        "may_change": _is_superuser(request),
     }
     return render(request, LIST, context)
 
@@ -173,10 +175,10 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     _check_superuser(request)
     given = request.POST if request.method == "POST" else request.GET
     kind = given.get("kind", "")
-    form = AlertRuleForm.given(given, kind) if kind in CUSTOM_KINDS else _blank()
-    if request.method == "POST" and not _counts(request):
-        return _made(request, form)
-    return _shown(request, form, asked="kind" in given)
+    form = AlertRuleForm.given(given, kind) if kind in CUSTOM_KINDS else _blank_form()
+    if request.method == "POST" and not _is_preview(request):
+        return _create_rule(request, form)
+    return _render_rule(request, form, asked="kind" in given)
 
 
 @proof(Proof.NEEDED)
@@ -187,15 +189,15 @@ def rule_edit(request: HttpRequest, rule_id: int) -> HttpResponse:
     """GET with the form's fields previews how many records the rule would have matched."""
     _check_superuser(request)
     rule = get_object_or_404(AlertRule, pk=rule_id)
-    if request.method == "POST" and not _counts(request):
-        return _changed(request, rule, AlertRuleForm.given(request.POST, rule.kind))
+    if request.method == "POST" and not _is_preview(request):
+        return _save_rule(request, rule, AlertRuleForm.given(request.POST, rule.kind))
     given = request.POST or request.GET
     drafted = "window" in given
     form = AlertRuleForm.given(given, rule.kind) if drafted else AlertRuleForm.of_rule(rule)
-    return _shown(request, form, rule, asked=True)
+    return _render_rule(request, form, rule, asked=True)
 
 
-def _made(request: HttpRequest, form: AlertRuleForm) -> HttpResponse:
+def _create_rule(request: HttpRequest, form: AlertRuleForm) -> HttpResponse:
     fields = form.fields()
     if fields:
         try:
@@ -208,10 +210,10 @@ def _made(request: HttpRequest, form: AlertRuleForm) -> HttpResponse:
         else:
             messages.success(request, f"{form.name} is watched for.")
             return redirect("alert-rules")
-    return _shown(request, form, asked=True, status=400)
+    return _render_rule(request, form, asked=True, status=400)
 
 
-def _changed(request: HttpRequest, rule: AlertRule, form: AlertRuleForm) -> HttpResponse:
+def _save_rule(request: HttpRequest, rule: AlertRule, form: AlertRuleForm) -> HttpResponse:
     fields = form.fields()
     if fields:
         try:
@@ -221,10 +223,10 @@ def _changed(request: HttpRequest, rule: AlertRule, form: AlertRuleForm) -> Http
         else:
             messages.success(request, f"{rule.name} is changed.")
             return redirect("alert-rules")
-    return _shown(request, form, rule, asked=True, status=400)
+    return _render_rule(request, form, rule, asked=True, status=400)
 
 
-def _shown(
+def _render_rule(
     request: HttpRequest,
     form: AlertRuleForm,
     rule: AlertRule | None = None,
@@ -243,7 +245,7 @@ def _shown(
         "units": ("seconds", "minutes", "hours"),
         "codes": [*Event],
         "outcomes": [*Outcome],
-        "caught": _caught(organization, form, fields) if fields else None,
+        "caught": _preview_matches(organization, form, fields) if fields else None,
         "alerts": alerts.alerts_of(organization).open().count(),
     }
     part = request.headers.get("HX-Target") == "caught"
@@ -252,7 +254,7 @@ def _shown(
     )
 
 
-def _caught(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> Any:
+def _preview_matches(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> Any:
     return preview_rule(
         organization=organization,
         kind=form.kind,
@@ -262,19 +264,19 @@ def _caught(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> A
     )
 
 
-def _blank() -> AlertRuleForm:
+def _blank_form() -> AlertRuleForm:
     return AlertRuleForm(CUSTOM_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
 
 
-def _counts(request: HttpRequest) -> bool:
+def _is_preview(request: HttpRequest) -> bool:
     """Whether only the preview is requested, from a browser without scripts. Saves nothing."""
     return request.POST.get("do") == "count"
 
 
-def _superuser(request: HttpRequest) -> bool:
+def _is_superuser(request: HttpRequest) -> bool:
     return bool(getattr(request.user, "is_superuser", False))
 
 
 def _check_superuser(request: HttpRequest) -> None:
-    if not _superuser(request):
+    if not _is_superuser(request):
         raise PermissionDenied

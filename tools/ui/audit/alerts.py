@@ -41,7 +41,7 @@ class AlertChannelRow:
 @permission_required(VIEW, raise_exception=True)
 def alert_list(request: HttpRequest) -> HttpResponse:
     """Alerts of the user's organization: open ones first, then acknowledged ones."""
-    return _page(request)
+    return _render_alerts(request)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -63,10 +63,10 @@ def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponse:
     """Send a test notification and show the page with its result."""
     found = get_object_or_404(_channels(request), pk=channel_id)
     problem = deliveries.send_test_message(channel=found, by=actor_of(request))
-    return _page(request, tried=found, problem=problem)
+    return _render_alerts(request, tried=found, problem=problem)
 
 
-def _page(request: HttpRequest, **more: Any) -> HttpResponse:
+def _render_alerts(request: HttpRequest, **more: Any) -> HttpResponse:
     found = alerts.alerts_of(_organization(request))
     if not request.user.has_perm(VIEW):  # managing channels does not require reading alerts
         found = found.none()
@@ -84,22 +84,22 @@ def _page(request: HttpRequest, **more: Any) -> HttpResponse:
         "filtered": any(asked.values()),
         "here": urlencode({name: value for name, value in asked.items() if value}),
         "severities": [*Severity],
-        "rules": [rule.name for rule in _rules()],
+        "rules": [rule.name for rule in _all_rules()],
         "longest_note": alerts.LONGEST_NOTE,
         "may_acknowledge": request.user.has_perm(CHANGE),
         "may_see_channels": told,
         "may_test": request.user.has_perm(CHANGE_CHANNEL),
-        "channels": [_shown(row) for row in _channels(request)] if told else [],
-        "failures": _failures(request) if told else [],
+        "channels": [_channel_row(row) for row in _channels(request)] if told else [],
+        "failures": _delivery_failures(request) if told else [],
     }
     return render(request, "audit/alerts.html", context | more)
 
 
-def _rules() -> list[AlertRule]:
+def _all_rules() -> list[AlertRule]:
     return [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
 
 
-def _failures(request: HttpRequest) -> Any:
+def _delivery_failures(request: HttpRequest) -> Any:
     if not request.user.has_perm(VIEW):
         return []
     return deliveries.failures_of(_organization(request))[:MOST_FAILURES]
@@ -109,7 +109,7 @@ def _channels(request: HttpRequest) -> Any:
     return AlertChannel.objects.filter(organization=_organization(request))
 
 
-def _shown(row: AlertChannel) -> AlertChannelRow:
+def _channel_row(row: AlertChannel) -> AlertChannelRow:
     return AlertChannelRow(
         row, alert_channels.masked_target(row), alert_channels.channel_problem(row)
     )

@@ -26,7 +26,7 @@ from tools.ui.audit.audit_records import (
     actor_of,
     codes_by_family,
     event_outcomes,
-    plain,
+    query_value,
 )
 from tools.web.reauthentication import Proof, proof
 
@@ -48,11 +48,13 @@ _FILTERS = tuple(name for name in record_search.SEARCH_FIELDS if name != "agent"
 def export_list(request: HttpRequest) -> HttpResponse:
     """GET shows the form and the user's own exports; POST requests one."""
     if request.method == "POST":
-        return _ask(request)
+        return _request_export(request)
     if request.GET.get("part") == "list":
-        return render(request, f"{TEMPLATE}#list", _listed(request))
-    asked = {name: plain(request.GET, name) for name in _FILTERS}
-    return _page(request, asked | {name: _typed(asked[name]) for name in ("since", "until")})
+        return render(request, f"{TEMPLATE}#list", _exports_context(request))
+    asked = {name: query_value(request.GET, name) for name in _FILTERS}
+    return _render_exports(
+        request, asked | {name: _time_value(asked[name]) for name in ("since", "until")}
+    )
 
 
 @proof(Proof.ALWAYS)
@@ -61,7 +63,7 @@ def export_list(request: HttpRequest) -> HttpResponse:
 @login_required
 def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
     """The file, or with `?part=manifest` its signed manifest."""
-    row = _own(request, export_id)
+    row = _find_export(request, export_id)
     if row.opened and not request.user.has_perm(record_access.MAY_OPEN):
         raise PermissionDenied
     if row.state != ExportState.READY or (row.expires_at or row.created_at) <= timezone.now():
@@ -83,13 +85,13 @@ def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
 @require_POST
 @login_required
 def export_remove(request: HttpRequest, export_id: UUID) -> HttpResponse:
-    background_exports.remove_export(row=_own(request, export_id), by=actor_of(request))
+    background_exports.remove_export(row=_find_export(request, export_id), by=actor_of(request))
     messages.success(request, "It is removed.")
     return redirect("audit-exports")
 
 
-def _ask(request: HttpRequest) -> HttpResponse:
-    asked = {name: plain(request.POST, name) for name in _FILTERS}
+def _request_export(request: HttpRequest) -> HttpResponse:
+    asked = {name: query_value(request.POST, name) for name in _FILTERS}
     by, name = actor_of(request), request.POST.get("format", "")
     opened = request.user.has_perm(record_access.MAY_OPEN)
     wanted = record_search.read_search(by.organization, asked, opened=opened, zone=UTC)
@@ -102,12 +104,12 @@ def _ask(request: HttpRequest) -> HttpResponse:
         except AuditFlaw as flaw:
             flaws[flaw.field] = str(flaw)
     if flaws:
-        return _page(request, asked, flaws=flaws, chosen=name, status=400)
+        return _render_exports(request, asked, flaws=flaws, chosen=name, status=400)
     messages.success(request, "It is being written. It stands below when it is ready.")
     return redirect("audit-exports")
 
 
-def _page(
+def _render_exports(
     request: HttpRequest,
     asked: dict[str, str],
     *,
@@ -126,10 +128,10 @@ def _page(
         "alerts": alerts.alerts_of(actor_of(request).organization).open().count(),
         "most": background_exports.MOST_EXPORTS,
     }
-    return render(request, TEMPLATE, context | _listed(request), status=status)
+    return render(request, TEMPLATE, context | _exports_context(request), status=status)
 
 
-def _typed(text: str) -> str:
+def _time_value(text: str) -> str:
     """A time in the format of a form's field, in UTC."""
     try:
         moment = parse_datetime(text)
@@ -143,26 +145,26 @@ def _typed(text: str) -> str:
         return ""
 
 
-def _listed(request: HttpRequest) -> dict[str, Any]:
-    rows = list(_rows(request)[:MOST_LISTED])
+def _exports_context(request: HttpRequest) -> dict[str, Any]:
+    rows = list(_find_exports(request)[:MOST_LISTED])
     unfinished = any(row.state in (ExportState.WAITING, ExportState.RUNNING) for row in rows)
-    return {"exports": [(row, _words(row)) for row in rows], "unfinished": unfinished}
+    return {"exports": [(row, _filter_words(row)) for row in rows], "unfinished": unfinished}
 
 
-def _words(row: AuditExport) -> str:
+def _filter_words(row: AuditExport) -> str:
     """The filters of the export in words."""
     said = [f"{LABELS.get(name, name).lower()} {value}" for name, value in row.filters.items()]
     return ", ".join(said) or "every record"
 
 
-def _rows(request: HttpRequest) -> Any:
+def _find_exports(request: HttpRequest) -> Any:
     by = actor_of(request)
     return AuditExport.objects.requested_by(by.organization, by.id)
 
 
-def _own(request: HttpRequest, export_id: UUID) -> AuditExport:
+def _find_export(request: HttpRequest, export_id: UUID) -> AuditExport:
     """An export of the user, who must still be allowed to read evidence; 404 for any other."""
-    found: AuditExport | None = _rows(request).filter(pk=export_id).first()
+    found: AuditExport | None = _find_exports(request).filter(pk=export_id).first()
     if found is None:
         raise Http404
     if not request.user.has_perm(PERMISSION):

@@ -23,7 +23,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True)
-class ListedCheckpoint:
+class CheckpointRow:
     row: Checkpoint
     root: str
     statement: CheckpointStatement | None  # None for an invalid note
@@ -49,7 +49,7 @@ def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
         "steps": steps,
         "wait": wait,
         "holds": bool(steps) and all(step.holds for step in steps),
-        "keys": _keys(by.organization),
+        "keys": _verifier_keys(by.organization),
         "alerts": alerts.alerts_of(by.organization).open().count(),
     }
     return render(request, "audit/proof.html", context)
@@ -62,14 +62,14 @@ def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
     if not record_search.organization_records(by.organization).filter(pk=record_id).exists():
         raise Http404
     line = proofs.disclose_line(record_id, by=lambda organization: by)
-    return _file(f"{record_id}.line", line)
+    return _text_file(f"{record_id}.line", line)
 
 
 @evidence_page
 def verifier(request: HttpRequest) -> HttpResponse:
     """The program that verifies a proof without Toolcrib."""
     source = Path(toolcrib_verify.__file__)
-    return _file(source.name, source.read_text("utf-8"))
+    return _text_file(source.name, source.read_text("utf-8"))
 
 
 @evidence_page
@@ -81,50 +81,50 @@ def checkpoint_list(request: HttpRequest) -> HttpResponse:
     if before.isascii() and before.isdecimal() and len(before) < 19:
         found = found.filter(size__lt=int(before))
     rows = [*found[: PAGE_SIZE + 1]]
-    shown = [_listed(row, organization) for row in rows[:PAGE_SIZE]]
+    shown = [_checkpoint_row(row, organization) for row in rows[:PAGE_SIZE]]
     context = {
         "checkpoints": shown,
         "older": shown[-1].row.size if len(rows) > PAGE_SIZE else None,
         "paged": bool(before),
-        "keys": _keys(organization),
+        "keys": _verifier_keys(organization),
         "alerts": alerts.alerts_of(organization).open().count(),
     }
     return render(request, "audit/checkpoints.html", context)
 
 
 @evidence_page
-def growth(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+def consistency_proof(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     """The consistency proof: since a checkpoint, the log was only appended to."""
-    found = _checkpoint(request, checkpoint_id)
+    found = _find_checkpoint(request, checkpoint_id)
     try:
         proof = proofs.growth_proof(found.log.name, found.size)
     except NotProvable as reason:
         raise Http404(str(reason)) from None
-    return _file(f"{found.size}.growth-proof", proof)
+    return _text_file(f"{found.size}.growth-proof", proof)
 
 
 @evidence_page
 def checkpoint_note(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     """A checkpoint as it was published, to store it elsewhere."""
-    found = _checkpoint(request, checkpoint_id)
-    return _file(f"{found.size}.note", found.note)
+    found = _find_checkpoint(request, checkpoint_id)
+    return _text_file(f"{found.size}.note", found.note)
 
 
-def _checkpoint(request: HttpRequest, checkpoint_id: int) -> Checkpoint:
+def _find_checkpoint(request: HttpRequest, checkpoint_id: int) -> Checkpoint:
     mine = Checkpoint.objects.filter(log__name=actor_of(request).organization)
     return get_object_or_404(mine.select_related("log"), pk=checkpoint_id)
 
 
-def _listed(row: Checkpoint, log: str) -> ListedCheckpoint:
+def _checkpoint_row(row: Checkpoint, log: str) -> CheckpointRow:
     root = bytes(row.root).hex()
     try:
         keys = checkpoints.signed_by(row.note, key_files.trusted_keys(log))
-        return ListedCheckpoint(row, root, checkpoints.read_note(row.note), keys)
+        return CheckpointRow(row, root, checkpoints.read_note(row.note), keys)
     except BadNote:
-        return ListedCheckpoint(row, root, None, [])
+        return CheckpointRow(row, root, None, [])
 
 
-def _keys(log: str) -> list[str]:
+def _verifier_keys(log: str) -> list[str]:
     """The public keys in the verifier's format, the current signing key first."""
     name = key_files.log_origin(log)
     return [
@@ -132,6 +132,6 @@ def _keys(log: str) -> list[str]:
     ]
 
 
-def _file(name: str, content: Any) -> HttpResponse:
+def _text_file(name: str, content: Any) -> HttpResponse:
     disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(content, content_type=_TEXT, headers=disposition)

@@ -36,12 +36,18 @@ RANGES = {
 }
 PERMISSION = "audit.view_auditrecord"
 PAGE_SIZE = 50
-MORE = ("since", "until", "reason", "execution", "request")  # filters that are collapsed
+COLLAPSED_FILTERS = (
+    "since",
+    "until",
+    "reason",
+    "execution",
+    "request",
+)  # filters that are collapsed
 LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since": "Since",
           "until": "Until"}  # fmt: skip
-_MOST = 6  # values of a facet
+_MOST_CHOICES = 6  # values of a facet
 _FACETS = (("code", "Codes"), ("outcome", "Outcomes"), ("actor", "Who"))
-_LABELS = {
+_CHIP_LABELS = {
     "code": "Code", "outcome": "Outcome", "actor": "Who", "tool": "Tool", "over": "Time",
     "since": "Since", "until": "Until", "q": "Words", "reason": "Reason", "execution": "Execution",
     "request": "Request",
@@ -77,35 +83,37 @@ class AuditRecordRow:
     details: str
 
 
-def address(asked: Mapping[str, str], **changes: str) -> str:
+def records_address(asked: Mapping[str, str], **changes: str) -> str:
     query = {name: value for name, value in {**asked, **changes}.items() if value}
     return reverse("audit") + (f"?{urlencode(query)}" if query else "")
 
 
-def chips(asked: Mapping[str, str]) -> list[AuditFilterChip]:
+def filter_chips(asked: Mapping[str, str]) -> list[AuditFilterChip]:
     return [
-        AuditFilterChip(_LABELS[name], _value(name, value), address(asked, **{name: ""}))
+        AuditFilterChip(
+            _CHIP_LABELS[name], _chip_value(name, value), records_address(asked, **{name: ""})
+        )
         for name, value in asked.items()
-        if value and name in _LABELS
+        if value and name in _CHIP_LABELS
     ]
 
 
-def since_of(asked: Mapping[str, str], now: datetime) -> str:
+def range_start(asked: Mapping[str, str], now: datetime) -> str:
     """The start of the time range: an absolute `since` takes precedence over a relative range."""
     known = RANGES.get(asked.get("over", ""))
     return asked["since"] or ((now - known[1]).isoformat() if known else "")
 
 
-def facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditFacet]:
+def record_facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditFacet]:
     """Values among the newest matching records; none for a full-text search."""
     if wanted.text:
         return []
     rows, found = tally_newest(wanted), []
     for at, (name, title) in enumerate(_FACETS):
-        counted = Counter(row[at] for row in rows).most_common(_MOST)
+        counted = Counter(row[at] for row in rows).most_common(_MOST_CHOICES)
         if len(counted) > 1:
             choices = [
-                AuditFacetChoice(value, count, address(asked, **{name: value}))
+                AuditFacetChoice(value, count, records_address(asked, **{name: value}))
                 for value, count in counted
             ]
             found.append(AuditFacet(title, choices))
@@ -122,35 +130,35 @@ def evidence_page(view: View) -> View:
 @evidence_page
 def record_list(request: HttpRequest) -> HttpResponse:
     """Records of the user's organization, the newest first."""
-    asked = {name: plain(request.GET, name) for name in record_search.SEARCH_FIELDS}
+    asked = {name: query_value(request.GET, name) for name in record_search.SEARCH_FIELDS}
     agent = asked.pop("agent")
-    over = plain(request.GET, "over")
+    over = query_value(request.GET, "over")
     asked |= {"actor": asked["actor"] or agent, "over": over if over in RANGES else ""}
     opened = request.user.has_perm(record_access.MAY_OPEN)
     by = actor_of(request)
-    meant = asked | {"since": since_of(asked, timezone.now())}
+    meant = asked | {"since": range_start(asked, timezone.now())}
     wanted = record_search.read_search(by.organization, meant, opened=opened, zone=UTC)
-    page = record_access.read_page(wanted, PAGE_SIZE, _position(request), by=by)
+    page = record_access.read_page(wanted, PAGE_SIZE, _read_position(request), by=by)
     context = {
         "asked": asked,
         "opened": opened,
         "flaws": [f"{LABELS.get(name, name)} {flaw}." for name, flaw in wanted.flaws.items()],
         "codes": codes_by_family(),
         "outcomes": event_outcomes(),
-        "records": [_shown(record) for record in page.records],
+        "records": [_record_row(record) for record in page.records],
         "alerts": alerts.alerts_of(by.organization).open().count(),
         "filtered": any(asked.values()),
-        "more": any(asked[name] for name in MORE),
+        "more": any(asked[name] for name in COLLAPSED_FILTERS),
         "ranges": [(name, words) for name, (words, _) in RANGES.items()],
-        "chips": chips(asked),
-        "view": address(asked),
-        "facets": facets(wanted, asked),
+        "chips": filter_chips(asked),
+        "view": records_address(asked),
+        "facets": record_facets(wanted, asked),
         "looked_through": record_search.MOST_SCANNED,
         "ask": f"{reverse('audit-exports')}?{urlencode(wanted.filters)}",
-        "older": address(asked, cursor=page.older.cursor) if page.older else "",
-        "newer": address(asked, cursor=page.newer.cursor) if page.newer else "",
-        "start": address(asked) if page.newer else "",
-        "exports": [(name, _export(wanted, name)) for name in export.FORMATS],
+        "older": records_address(asked, cursor=page.older.cursor) if page.older else "",
+        "newer": records_address(asked, cursor=page.newer.cursor) if page.newer else "",
+        "start": records_address(asked) if page.newer else "",
+        "exports": [(name, _export_address(wanted, name)) for name in export.FORMATS],
     }
     return render(request, "audit/records.html", context)
 
@@ -163,10 +171,10 @@ def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
     if opened is None:
         raise Http404
     context = {
-        "shown": _shown(opened.record),
+        "shown": _record_row(opened.record),
         "sealed": opened.sealed,
         "payload": opened.payload,
-        "parts": _parts(opened.payload.content or {}),
+        "parts": _payload_parts(opened.payload.content or {}),
         "alerts": alerts.alerts_of(opened.record.organization).open().count(),
     }
     return render(request, "audit/record.html", context)
@@ -197,19 +205,19 @@ def event_outcomes() -> list[str]:
     return [*Outcome]
 
 
-def plain(given: QueryDict, name: str) -> str:
+def query_value(given: QueryDict, name: str) -> str:
     return given.get(name, "").strip().replace("\x00", "")[:200]
 
 
-def _value(name: str, value: str) -> str:
+def _chip_value(name: str, value: str) -> str:
     return RANGES[value][0] if name == "over" and value in RANGES else value
 
 
-def _shown(record: AuditRecord) -> AuditRecordRow:
+def _record_row(record: AuditRecord) -> AuditRecordRow:
     return AuditRecordRow(record, _json(record.details))
 
 
-def _parts(content: dict[str, Any]) -> list[tuple[str, str]]:
+def _payload_parts(content: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         (name, part if isinstance(part, str) else _json(part)) for name, part in content.items()
     ]
@@ -219,13 +227,13 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _position(request: HttpRequest) -> Position | None:
+def _read_position(request: HttpRequest) -> Position | None:
     """The position where the page begins; an invalid one is the newest."""
     try:
-        return Position.read(plain(request.GET, "cursor"))
+        return Position.read(query_value(request.GET, "cursor"))
     except record_search.BadPosition:
         return None
 
 
-def _export(wanted: record_search.RecordSearch, name: str) -> str:
+def _export_address(wanted: record_search.RecordSearch, name: str) -> str:
     return f"{reverse('api-audit-export')}?{urlencode({'format': name} | wanted.filters)}"

@@ -10,7 +10,11 @@ urlpatterns: list[URLPattern] = [
     path("toolcrib_verify.py", audit_proofs.verifier, name="audit-verifier"),
     path("checkpoints/", audit_proofs.checkpoint_list, name="audit-checkpoints"),
     path("checkpoints/<int:checkpoint_id>/note", audit_proofs.checkpoint_note, name="audit-note"),
-    path("checkpoints/<int:checkpoint_id>/growth", audit_proofs.growth, name="audit-growth"),
+    path(
+        "checkpoints/<int:checkpoint_id>/growth",
+        audit_proofs.consistency_proof,
+        name="audit-growth",
+    ),
     path("exports/", audit_exports.export_list, name="audit-exports"),
     path("exports/<uuid:export_id>/", audit_exports.export_file, name="audit-export-file"),
     path(

@@ -32,11 +32,11 @@ from tools.insight.bulk_changes import (
 from tools.licensing.license_coverage import lowest_tiers
 from tools.models import Tool
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.catalog.catalog import UNDO, CatalogSearch, back_of
+from tools.ui.catalog.catalog import UNDO, CatalogSearch, return_address
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/bulk_change.html"
-_NAMED = 5
+_MOST_NAMED = 5
 _WORDS = {
     Do.ENABLE: ("Enable", "Enabled"),
     Do.DISABLE: ("Disable", "Disabled"),
@@ -63,86 +63,86 @@ class ChosenTools:
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
-def change_page(request: PageRequest) -> HttpResponseBase:
+def bulk_change_page(request: PageRequest) -> HttpResponseBase:
     """GET shows the preview; POST applies the change."""
     require(request.caller, "change_tool")
     given = request.POST if request.method == "POST" else request.GET
     try:
-        deed = _deed(given)
+        deed = _read_deed(given)
     except Malformed as flaw:
         messages.error(request, flaw.message, extra_tags=flaw.code)
-        return redirect(back_of(request, given))
+        return redirect(return_address(request, given))
     permit(request.caller, deed)
     if request.method == "POST":
-        return _do(request, deed)
-    chosen = _chosen(request, given)
+        return _submit_change(request, deed)
+    chosen = _chosen_tools(request, given)
     if not chosen.tools:
         messages.warning(request, "No tool was picked, or none that is still there.")
-        return redirect(back_of(request, given))
+        return redirect(return_address(request, given))
     if len(chosen.tools) > deed.most:
-        messages.error(request, _too_many(deed, len(chosen.tools)))
-        return redirect(back_of(request, given))
-    return _shown(request, deed, chosen, given)
+        messages.error(request, _too_many_message(deed, len(chosen.tools)))
+        return redirect(return_address(request, given))
+    return _render_preview(request, deed, chosen, given)
 
 
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def undo(request: PageRequest) -> HttpResponseBase:
+def undo_change(request: PageRequest) -> HttpResponseBase:
     """Undo the user's last bulk switch for the tools that have not changed since."""
     require(request.caller, "change_tool")
     kept = request.session.pop(UNDO, None)
     if kept is None or kept["key"] != request.POST.get("key"):
         messages.error(request, "That cannot be taken back any more.")
-        return redirect(back_of(request, request.POST))
+        return redirect(return_address(request, request.POST))
     deed, revisions = Deed(Do(kept["do"])), kept["revisions"]
     rows = Tool.objects.present().filter(organization=request.user.organization)
     found = dict(rows.filter(name__in=revisions).values_list("name", "revision"))
     names = [name for name, revision in revisions.items() if found.get(name) == revision]
-    tools = _named(request, names).tools
+    tools = _named_tools(request, names).tools
     marks = {line.tool.name: line.mark for line in plan(deed, tools, snapshot_of(request))}
     marks |= dict.fromkeys(revisions.keys() - marks.keys(), "")
-    _tell(request, deed, _carried_out(request, deed, tools, marks), undone=True)
-    return redirect(back_of(request, request.POST))
+    _add_messages(request, deed, _apply_change(request, deed, tools, marks), undone=True)
+    return redirect(return_address(request, request.POST))
 
 
-def _do(request: PageRequest, deed: Deed) -> HttpResponseBase:
-    marks = dict(_marked(request.POST.getlist("tool")))
+def _submit_change(request: PageRequest, deed: Deed) -> HttpResponseBase:
+    marks = dict(_read_marks(request.POST.getlist("tool")))
     if len(marks) > deed.most:
-        messages.error(request, _too_many(deed, len(marks)))
-        return redirect(back_of(request, request.POST))
-    chosen = _named(request, marks)
+        messages.error(request, _too_many_message(deed, len(marks)))
+        return redirect(return_address(request, request.POST))
+    chosen = _named_tools(request, marks)
     try:
-        account = _carried_out(request, deed, chosen.tools, marks)
+        account = _apply_change(request, deed, chosen.tools, marks)
     except Conflict as conflict:
         messages.error(request, conflict.message, extra_tags=conflict.code)
-        return _shown(request, deed, chosen, request.POST, status=conflict.http_status)
-    _tell(request, deed, account)
-    return redirect(back_of(request, request.POST))
+        return _render_preview(request, deed, chosen, request.POST, status=conflict.http_status)
+    _add_messages(request, deed, account)
+    return redirect(return_address(request, request.POST))
 
 
-def _carried_out(
+def _apply_change(
     request: PageRequest, deed: Deed, tools: list[CatalogTool], marks: dict[str, str]
 ) -> BulkOutcome:
     by, snapshot = actor_of(request.caller), snapshot_of(request)
     return carry_out(deed=deed, tools=tools, marks=marks, snapshot=snapshot, by=by)
 
 
-def _deed(given: QueryDict) -> Deed:
+def _read_deed(given: QueryDict) -> Deed:
     do = given.get("do", "")
     name = given.get("from" if do == Do.TIER else "into", "")
     return Deed.of(do, name.strip()[:200])
 
 
-def _chosen(request: PageRequest, given: QueryDict) -> ChosenTools:
+def _chosen_tools(request: PageRequest, given: QueryDict) -> ChosenTools:
     if given.get("all") != "yes":
-        return _named(request, given.getlist("pick")[: MOST + 1])
+        return _named_tools(request, given.getlist("pick")[: MOST + 1])
     snapshot = snapshot_of(request)
     tools = visible_tools(request.caller, snapshot)
     return ChosenTools(CatalogSearch.of(given).found(tools, snapshot, lowest_tiers(snapshot)))
 
 
-def _named(request: PageRequest, names: Iterable[str]) -> ChosenTools:
+def _named_tools(request: PageRequest, names: Iterable[str]) -> ChosenTools:
     """The named tools that the user may see, sorted by name."""
     wanted = set(names)
     if not wanted:
@@ -153,13 +153,13 @@ def _named(request: PageRequest, names: Iterable[str]) -> ChosenTools:
     return ChosenTools(found, len(wanted) - len(found))
 
 
-def _marked(values: list[str]) -> Iterable[tuple[str, str]]:
+def _read_marks(values: list[str]) -> Iterable[tuple[str, str]]:
     for value in values:
         mark, _, name = value.partition(" ")
         yield name[:200], mark
 
 
-def _shown(
+def _render_preview(
     request: PageRequest, deed: Deed, chosen: ChosenTools, given: QueryDict, *, status: int = 200
 ) -> HttpResponse:
     snapshot = snapshot_of(request)
@@ -170,17 +170,17 @@ def _shown(
         "deed": deed,
         "title": _title(deed),
         "missing": chosen.missing,
-        "sets": _sets(lines, counts),
+        "sets": _effect_sets(lines, counts),
         "changing": sum(line.kind == BulkEffectKind.CHANGES for line in lines),
         "lost": lost,
         "narrows": lost is not None,
         "new_group": deed.do == Do.PUT and not snapshot.knows_group(deed.name),
-        "back": back_of(request, given),
+        "back": return_address(request, given),
     }
     return render(request, TEMPLATE, context, status=status)
 
 
-def _sets(lines: list[BulkEffect], counts: Any) -> list[dict[str, Any]]:
+def _effect_sets(lines: list[BulkEffect], counts: Any) -> list[dict[str, Any]]:
     sets = []
     for kind, heading in _HEADINGS.items():
         rows = [(line, counts.get(line.tool.name, 0)) for line in lines if line.kind == kind]
@@ -193,14 +193,16 @@ def _title(deed: Deed) -> str:
     return f"{_WORDS[deed.do][0]} {deed.name}".strip()
 
 
-def _too_many(deed: Deed, count: int) -> str:
+def _too_many_message(deed: Deed, count: int) -> str:
     return (
         f"Nothing was changed: that are {count:,} tools, and at most {deed.most} are changed so at "
         "once. Narrow the search first."
     )
 
 
-def _tell(request: PageRequest, deed: Deed, account: BulkOutcome, *, undone: bool = False) -> None:
+def _add_messages(
+    request: PageRequest, deed: Deed, account: BulkOutcome, *, undone: bool = False
+) -> None:
     """Show the result as a message, with a link to undo it where that is possible."""
     count = len(account.done)
     said = f"{_WORDS[deed.do][1]} {deed.name}".strip()
@@ -208,20 +210,20 @@ def _tell(request: PageRequest, deed: Deed, account: BulkOutcome, *, undone: boo
         words = f"{said}: {count:,} tool{'' if count == 1 else 's'}."
         offered = deed.do in _REVERSED and not undone
         if offered:
-            _keep(request, deed, account)
+            _store_undo(request, deed, account)
         messages.success(request, words, extra_tags=UNDO if offered else "")
     if account.stale:
-        names = _some(account.stale)
+        names = _name_list(account.stale)
         messages.warning(request, f"Left as they are, for they have changed since: {names}.")
-    for name, reason in list(account.refused.items())[:_NAMED]:
+    for name, reason in list(account.refused.items())[:_MOST_NAMED]:
         messages.error(request, f"{name}: {reason}")
-    if len(account.refused) > _NAMED:
-        messages.error(request, f"And {len(account.refused) - _NAMED} more were refused.")
+    if len(account.refused) > _MOST_NAMED:
+        messages.error(request, f"And {len(account.refused) - _MOST_NAMED} more were refused.")
     if not (count or account.stale or account.refused):
         messages.warning(request, "Nothing had to be changed.")
 
 
-def _keep(request: PageRequest, deed: Deed, account: BulkOutcome) -> None:
+def _store_undo(request: PageRequest, deed: Deed, account: BulkOutcome) -> None:
     request.session[UNDO] = {
         "key": uuid4().hex,
         "do": _REVERSED[deed.do].value,
@@ -229,6 +231,6 @@ def _keep(request: PageRequest, deed: Deed, account: BulkOutcome) -> None:
     }
 
 
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _name_list(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

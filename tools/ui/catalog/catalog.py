@@ -54,7 +54,7 @@ SORTS: dict[str, Callable[[CatalogTool], Any]] = {
 TEMPLATE = "catalog/catalog.html"
 UNDO = "catalog-undo"  # key of the last change that can be undone, in the session and on a message
 _CHIPS = {"q": "Search", **LABELS}
-type Kinds = Counter["ToolFacetValues"]
+type ToolFacetCounts = Counter["ToolFacetValues"]
 
 
 class ToolFacetValues(NamedTuple):
@@ -164,14 +164,16 @@ class CatalogSearch:
         return self.sort or ("" if self.q else "name")
 
 
-def kinds_of(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
+def facet_counts(
+    tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
+) -> ToolFacetCounts:
     """How many tools there are of each kind; computed once for a whole catalog."""
     if tools is not snapshot.sorted_tools:
-        return _kinds(tools, snapshot, tiers)
-    return snapshot.remember(("kinds", tiers.terms), lambda: _kinds(tools, snapshot, tiers))
+        return _facet_counts(tools, snapshot, tiers)
+    return snapshot.remember(("kinds", tiers.terms), lambda: _facet_counts(tools, snapshot, tiers))
 
 
-def counted(kinds: Kinds, chosen: Mapping[str, str]) -> dict[str, Counter[str]]:
+def count_facets(kinds: ToolFacetCounts, chosen: Mapping[str, str]) -> dict[str, Counter[str]]:
     """By facet and value, the number of tools that match all other facets: a filter narrows the
     other facets, never its own."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
@@ -185,7 +187,7 @@ def counted(kinds: Kinds, chosen: Mapping[str, str]) -> dict[str, Counter[str]]:
     return counts
 
 
-def facets(
+def catalog_facets(
     counts: Mapping[str, Counter[str]],
     chosen: Mapping[str, str],
     address: Callable[..., str],
@@ -204,7 +206,9 @@ def facets(
     return found
 
 
-def chips(chosen: Mapping[str, str], without: Callable[[str], str]) -> Sequence[CatalogFilterChip]:
+def filter_chips(
+    chosen: Mapping[str, str], without: Callable[[str], str]
+) -> Sequence[CatalogFilterChip]:
     return [CatalogFilterChip(_CHIPS[name], value, without(name)) for name, value in chosen.items()]
 
 
@@ -213,22 +217,24 @@ def chips(chosen: Mapping[str, str], without: Callable[[str], str]) -> Sequence[
 def tool_list(request: PageRequest) -> HttpResponse:
     search, snapshot = CatalogSearch.of(request.GET), snapshot_of(request)
     tools, tiers = visible_tools(request.caller, snapshot), lowest_tiers(snapshot)
-    kinds = kinds_of(tools, snapshot, tiers)
+    kinds = facet_counts(tools, snapshot, tiers)
     found = search.found(tools, snapshot, tiers)
     shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
     here = search.address(page=shown.number)
     context = {
         "search": search,
-        "counts": _counts(kinds),
+        "counts": _status_counts(kinds),
         "shown": shown,
-        "links": _links(search, shown),
-        "columns": _columns(search),
-        "choices": _choices(kinds),
+        "links": _page_links(search, shown),
+        "columns": _sort_columns(search),
+        "choices": _filter_choices(kinds),
         # For a full-text search, facets count its results, which are ranked only once.
-        "facets": _facets(search, kinds_of(found, snapshot, tiers) if search.q else kinds),
-        "chips": chips(search.filters, search.without),
+        "facets": _search_facets(
+            search, facet_counts(found, snapshot, tiers) if search.q else kinds
+        ),
+        "chips": filter_chips(search.filters, search.without),
         "may_change": may(request.caller, "change_tool"),
-        **_bulk(request, snapshot, tiers),
+        **_bulk_context(request, snapshot, tiers),
         "may_add": may(request.caller, "add_tool"),
         "here": here,
     }
@@ -238,15 +244,15 @@ def tool_list(request: PageRequest) -> HttpResponse:
 @proof(lambda request, *, enabled, **_: enabled)
 @require_POST
 @page
-def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
+def switch_tool(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     set_enabled(tool=tool, enabled=enabled, by=actor_of(request.caller), reason="ui")
     if not request.htmx:
-        return redirect(back_of(request, request.POST))
+        return redirect(return_address(request, request.POST))
     part = "catalog/tool.html#state" if request.POST.get("part") == "state" else f"{TEMPLATE}#row"
     changed = current_snapshot(request).tools[tool.name]
-    here = back_of(request, request.POST)
+    here = return_address(request, request.POST)
     context = {"tool": changed, "may_change": True, "here": here, "part": "state"}
     said = {"text": f"{tool.name} is {'enabled' if enabled else 'disabled'}."}
     response = render(request, part, context)
@@ -254,7 +260,7 @@ def switch(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
     return trigger_client_event(response, "tool-changed", {})
 
 
-def back_of(request: PageRequest, given: QueryDict) -> str:
+def return_address(request: PageRequest, given: QueryDict) -> str:
     """The page that a form names as its origin, if it belongs to the product; else the catalog."""
     return safe_redirect_path(given.get("next", ""), reverse("catalog"))
 
@@ -265,7 +271,7 @@ def back_of(request: PageRequest, given: QueryDict) -> str:
 def export_catalog(request: PageRequest) -> HttpResponse:
     require(request.caller, "view_tool")
     place = request.user.organization
-    return _file(request, exported(place), f"{place.slug}-catalog")
+    return _export_file(request, exported(place), f"{place.slug}-catalog")
 
 
 @proof(Proof.ALWAYS)
@@ -280,10 +286,12 @@ def export_tool(request: PageRequest, name: str) -> HttpResponse:
     if found.left_out:
         message = f"The stored version of {tool.name} is not what was signed."
         raise Conflict(message, code="not_verified")
-    return _file(request, found, tool.name)
+    return _export_file(request, found, tool.name)
 
 
-def _kinds(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers) -> Kinds:
+def _facet_counts(
+    tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
+) -> ToolFacetCounts:
     return Counter(
         ToolFacetValues(
             tool.definition.raw["category"],
@@ -297,14 +305,14 @@ def _kinds(tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers)
     )
 
 
-def _counts(kinds: Kinds) -> dict[str, int]:
+def _status_counts(kinds: ToolFacetCounts) -> dict[str, int]:
     counts = {status.value: 0 for status in ToolStatus}
     for kind, number in kinds.items():
         counts[kind.status] += number
     return counts | {"all": sum(counts.values())}
 
 
-def _choices(kinds: Kinds) -> list[tuple[str, str, list[str]]]:
+def _filter_choices(kinds: ToolFacetCounts) -> list[tuple[str, str, list[str]]]:
     """The filters beside the search: field, label and values."""
     groups = sorted(set().union(*(kind.group for kind in kinds)))
     return [
@@ -315,12 +323,12 @@ def _choices(kinds: Kinds) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def _facets(search: CatalogSearch, kinds: Kinds) -> list[CatalogFacet]:
+def _search_facets(search: CatalogSearch, kinds: ToolFacetCounts) -> list[CatalogFacet]:
     chosen = {name: value for name, value in search.filters.items() if name in LABELS}
-    return facets(counted(kinds, chosen), chosen, search.address)
+    return catalog_facets(count_facets(kinds, chosen), chosen, search.address)
 
 
-def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[str, Any]:
+def _bulk_context(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[str, Any]:
     """The bulk actions below the list, and the change that can be undone."""
     return {
         "groups": sorted(snapshot.groups),
@@ -329,7 +337,7 @@ def _bulk(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[
     }
 
 
-def _columns(search: CatalogSearch) -> dict[str, dict[str, str]]:
+def _sort_columns(search: CatalogSearch) -> dict[str, dict[str, str]]:
     """Each sortable column: the link of its heading, and its current direction."""
     columns = {}
     for name in SORTS:
@@ -337,7 +345,7 @@ def _columns(search: CatalogSearch) -> dict[str, dict[str, str]]:
         wanted = f"-{name}" if up else name
         state = "ascending" if up else "descending" if down else "none"
         address = (
-            _without_sort(search)
+            _unsorted_address(search)
             if wanted == "name" and not search.q
             else search.address(sort=wanted)
         )
@@ -345,11 +353,11 @@ def _columns(search: CatalogSearch) -> dict[str, dict[str, str]]:
     return columns
 
 
-def _without_sort(search: CatalogSearch) -> str:
+def _unsorted_address(search: CatalogSearch) -> str:
     return CatalogSearch(**search.filters).address()
 
 
-def _links(search: CatalogSearch, shown: Page[CatalogTool]) -> dict[str, str]:
+def _page_links(search: CatalogSearch, shown: Page[CatalogTool]) -> dict[str, str]:
     return {
         "previous": search.address(page=shown.number - 1) if shown.has_previous() else "",
         "next": search.address(page=shown.number + 1) if shown.has_next() else "",
@@ -358,18 +366,18 @@ def _links(search: CatalogSearch, shown: Page[CatalogTool]) -> dict[str, str]:
     }
 
 
-def _file(request: PageRequest, found: ExportedCatalog, name: str) -> HttpResponse:
+def _export_file(request: PageRequest, found: ExportedCatalog, name: str) -> HttpResponse:
     wanted = request.GET.get("format", CatalogExportFormat.DEFINITIONS)
     if wanted not in set(CatalogExportFormat):
         raise Malformed(f"format must be one of {', '.join(CatalogExportFormat)}.", code="invalid")
     if wanted == CatalogExportFormat.YAML:
-        return _attached(found.yaml(), f"{name}.yaml", "application/yaml")
+        return _attachment(found.yaml(), f"{name}.yaml", "application/yaml")
     items = {"items": found.items(), "left_out": found.left_out}
     document = items if wanted == CatalogExportFormat.TRUSTGRAPH else found.document
-    return _attached(pretty(document) + "\n", f"{name}.json", "application/json")
+    return _attachment(pretty(document) + "\n", f"{name}.json", "application/json")
 
 
-def _attached(text: str, name: str, kind: str) -> HttpResponse:
+def _attachment(text: str, name: str, kind: str) -> HttpResponse:
     response = HttpResponse(text, content_type=f"{kind}; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

@@ -46,12 +46,12 @@ class ImportFormState:
         taken = self.choices.taken
         raw["choices"]["taken"] = None if taken is None else sorted(taken)
         raw["choices"]["read"] = sorted(self.choices.read)
-        return kept.sealed(raw, user, _FORM)
+        return kept.seal_state(raw, user, _FORM)
 
     @classmethod
     def opened(cls, text: str, user: User) -> "ImportFormState":
         """Raises `Malformed` for a text that was not sealed here, for this user."""
-        raw = kept.opened(text, user, _FORM)
+        raw = kept.open_state(text, user, _FORM)
         taken, read = raw["choices"].pop("taken"), frozenset(raw["choices"].pop("read"))
         taken = None if taken is None else frozenset(taken)
         choices = Choices(**raw["choices"], taken=taken, read=read)
@@ -76,19 +76,19 @@ class ImportFormInput:
         return told == (self.given, self.source, self.choices)
 
 
-def asked(request: PageRequest) -> ImportFormInput:
-    form = ImportFormInput(source=_choice(request.POST.get("source", "")))
+def read_form(request: PageRequest) -> ImportFormInput:
+    form = ImportFormInput(source=_source_choice(request.POST.get("source", "")))
     try:
         if request.POST.get("kept"):
             form.kept = ImportFormState.opened(request.POST["kept"], request.user)
     except Malformed as error:
         form.flaws.append(error.message)
-    form.given = _pasted(request, form.kept) + _files(request, form)
-    form.choices = _choices(request, form)
+    form.given = _read_text(request, form.kept) + _read_files(request, form)
+    form.choices = _read_choices(request, form)
     return form
 
 
-def _pasted(request: PageRequest, kept: ImportFormState | None) -> tuple[ImportFile, ...]:
+def _read_text(request: PageRequest, kept: ImportFormState | None) -> tuple[ImportFile, ...]:
     text = request.POST.get("text", "").replace("\r\n", "\n")
     if text.strip():
         return (ImportFile("", text),)
@@ -97,7 +97,7 @@ def _pasted(request: PageRequest, kept: ImportFormState | None) -> tuple[ImportF
     return tuple(one for one in kept.given if not one.name)
 
 
-def _files(request: PageRequest, form: ImportFormInput) -> tuple[ImportFile, ...]:
+def _read_files(request: PageRequest, form: ImportFormInput) -> tuple[ImportFile, ...]:
     files = request.FILES.getlist("files")
     if not files and form.kept:
         return tuple(one for one in form.kept.given if one.name)
@@ -106,25 +106,25 @@ def _files(request: PageRequest, form: ImportFormInput) -> tuple[ImportFile, ...
     given = []
     for file in files[:MOST_FILES]:
         try:
-            given.append(ImportFile(_named(file), decode_file(file.read(MAX_BYTES + 1))))
+            given.append(ImportFile(_file_name(file), decode_file(file.read(MAX_BYTES + 1))))
         except (Malformed, TooLarge) as error:
-            form.flaws.append(f"{_named(file)}: {error.message}")
+            form.flaws.append(f"{_file_name(file)}: {error.message}")
     return tuple(given)
 
 
-def _named(file: UploadedFile) -> str:
+def _file_name(file: UploadedFile) -> str:
     return (file.name or "").replace(_NUL, "\ufffd")[:200] or "file"
 
 
-def _choice(source: str) -> str:
+def _source_choice(source: str) -> str:
     return source if source in set(ImportSource) else ""
 
 
-def _choices(request: PageRequest, form: ImportFormInput) -> Choices:
+def _read_choices(request: PageRequest, form: ImportFormInput) -> Choices:
     said = {key: str(value).replace(_NUL, "\ufffd") for key, value in request.POST.items()}
     server = said.get("server", "").strip()[:128]
     groups = [one for one in _GAP.split(said.get("group", "")) if one]
-    credentials, variables = _beginning(CREDENTIAL, said), _beginning(VARIABLE, said)
+    credentials, variables = _prefixed_values(CREDENTIAL, said), _prefixed_values(VARIABLE, said)
     before = form.kept.choices if form.kept else Choices()
     return Choices(
         group=groups or None,
@@ -132,12 +132,12 @@ def _choices(request: PageRequest, form: ImportFormInput) -> Choices:
         address=said.get("address", "").strip()[:2_000],
         credentials=credentials or before.credentials,
         variables=variables or before.variables,
-        taken=_taken(request, form),
+        taken=_selected_items(request, form),
         read=frozenset(filter(_DIGEST.fullmatch, request.POST.getlist("read")[:MAX_ITEMS])),
     )
 
 
-def _beginning(mark: str, said: dict[str, str]) -> dict[str, str]:
+def _prefixed_values(mark: str, said: dict[str, str]) -> dict[str, str]:
     return {
         key.removeprefix(mark): value.strip()[:500]
         for key, value in said.items()
@@ -145,7 +145,7 @@ def _beginning(mark: str, said: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _taken(request: PageRequest, form: ImportFormInput) -> frozenset[int] | None:
+def _selected_items(request: PageRequest, form: ImportFormInput) -> frozenset[int] | None:
     """The selected items; None where their numbers refer to a list that has changed."""
     kept = form.kept
     before = kept and (kept.given, kept.source)

@@ -48,7 +48,7 @@ from tools.ui.catalog.import_form import (
     VARIABLE,
     ImportFormInput,
     ImportFormState,
-    asked,
+    read_form,
 )
 from tools.ui.display import definition_text
 from tools.web.reauthentication import Proof, proof
@@ -75,7 +75,7 @@ _KINDS = {
 }  # fmt: skip
 _LONGEST = 300
 # In a text that cannot be parsed, each of these may be followed by a secret.
-_SECRETIVE = re.compile(
+_SECRET_WORDS = re.compile(
     r"mcpservers|headers|\benv\b|auth.?token|authorization|bearer|secret|password|api.?key|\bmcp/",
     re.IGNORECASE,
 )
@@ -83,10 +83,10 @@ _RESULTS = (
     (CREATED, "new"), (UPDATED, "changed"), (REVIEW, "to be reviewed"), (UNCHANGED, "unchanged"),
     (UNREAD, "to be read"), (REFUSED, "wrong"), (LEFT_OUT, "left out"),
 )  # fmt: skip
-_NOTHING = "Give something to import: paste it, or choose files."
-_WHOSE = "These are tools of an MCP server: say of which."
-_CHANGED_ASK = "What you ask for is another than what was shown. Nothing was written; look again."
-_CHANGED_HERE = "The catalog changed while you looked. Nothing was written; look again."
+_NO_DOCUMENTS = "Give something to import: paste it, or choose files."
+_SERVER_MISSING = "These are tools of an MCP server: say of which."
+_FORM_CHANGED = "What you ask for is another than what was shown. Nothing was written; look again."
+_CATALOG_CHANGED = "The catalog changed while you looked. Nothing was written; look again."
 _ALL_OR_NOTHING = (
     "Nothing was written: some items are wrong or unread, and you asked for all or nothing."
 )
@@ -107,7 +107,7 @@ class ImportPage:
     mode: str = ALL
 
 
-def echo(given: tuple[ImportFile, ...], read: ImportContents) -> str | None:
+def text_to_show(given: tuple[ImportFile, ...], read: ImportContents) -> str | None:
     """The pasted text to show again; None where it may hold a secret."""
     text = next((one.text for one in given if not one.name), "")
     whole = any(not entry.place and entry.source for entry in read.entries)
@@ -116,12 +116,12 @@ def echo(given: tuple[ImportFile, ...], read: ImportContents) -> str | None:
         not entry.place and entry.item and entry.item.flaw and not entry.item.unread
         for entry in read.entries
     )
-    if servers or ((odd or not whole) and _SECRETIVE.search(text)):
+    if servers or ((odd or not whole) and _SECRET_WORDS.search(text)):
         return None
     return text
 
 
-def shown_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[str, Any]:
+def preview_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[str, Any]:
     entry = row.entry
     word, tone = _CHIPS[row.result]
     there = written and row.result in {CREATED, UPDATED, UNCHANGED, REVIEW}
@@ -132,16 +132,16 @@ def shown_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[st
         "name": make_visible(row.name or entry.key),
         "key": make_visible(entry.key),
         "place": entry.place,
-        "kind": _kind(entry),
+        "kind": _entry_kind(entry),
         "word": word,
         "tone": tone,
-        "about": make_visible(_about(entry)),
+        "about": make_visible(_entry_description(entry)),
         "errors": row.errors,
         "notes": row.notes,
-        "changes": [_change(one) for one in row.changes[:MOST_CHANGES]],
+        "changes": [_change_row(one) for one in row.changes[:MOST_CHANGES]],
         "more": max(0, len(row.changes) - MOST_CHANGES),
         "tool": row.name if there and is_tool else "",
-        "review": _review(row),
+        "review": _review_parts(row),
     }
 
 
@@ -151,17 +151,17 @@ def shown_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[st
 def import_page(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
     if request.method == "GET":
-        return _page(request, ImportPage(ImportFormInput(), ImportContents(), []))
-    form = asked(request)
+        return _render_page(request, ImportPage(ImportFormInput(), ImportContents(), []))
+    form = read_form(request)
     try:
-        shown = _answered(request, form)
+        shown = _handle_form(request, form)
     except ToolcribError as error:
         form.flaws.append(error.message)
         shown = ImportPage(form, ImportContents(), [])
-    return _page(request, shown)
+    return _render_page(request, shown)
 
 
-def _review(row: ImportPreviewRow) -> dict[str, Any] | None:
+def _review_parts(row: ImportPreviewRow) -> dict[str, Any] | None:
     """The suspicious parts of a definition that a user must review, or has reviewed."""
     review = row.entry.item.review if row.entry.item else None
     if review is None or row.result == LEFT_OUT:
@@ -170,40 +170,40 @@ def _review(row: ImportPreviewRow) -> dict[str, Any] | None:
     return {"text": text, "digest": review.digest, "unread": row.result == UNREAD}
 
 
-def _kind(entry: ImportEntry) -> str:
+def _entry_kind(entry: ImportEntry) -> str:
     if entry.operation:
         return "path" if entry.key.startswith("/") else "operation"
     return _KINDS.get(entry.item.kind, "") if entry.item and entry.item.kind else ""
 
 
-def _change(one: DefinitionDifference) -> dict[str, str]:
+def _change_row(one: DefinitionDifference) -> dict[str, str]:
     return {
         "path": one.path.lstrip("/").replace("/", "."),
-        "before": _value(one.before),
-        "after": _value(one.after),
+        "before": _value_text(one.before),
+        "after": _value_text(one.after),
         "warnings": "; ".join(one.warnings),
     }
 
 
-def _value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = "–" if value is None else text
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _about(entry: ImportEntry) -> str:
+def _entry_description(entry: ImportEntry) -> str:
     if entry.operation:
         return entry.operation.summary
     item = entry.item
     if item is None or not isinstance(item.value, dict):
         return ""
     if item.kind == ImportItemKind.SERVER:
-        return _server(item)
+        return _server_description(item)
     said = item.value.get("description")
     return said[:_LONGEST] if isinstance(said, str) else ""
 
 
-def _server(item: ImportItem) -> str:
+def _server_description(item: ImportItem) -> str:
     """A server without its secrets: its address, and the names of its headers and variables."""
     try:
         server = read_server(item.value, item.id)
@@ -220,9 +220,9 @@ def _server(item: ImportItem) -> str:
     return f"{server.transport} · {' · '.join(parts)}"
 
 
-def _answered(request: PageRequest, form: ImportFormInput) -> ImportPage:
+def _handle_form(request: PageRequest, form: ImportFormInput) -> ImportPage:
     if not form.given and not form.flaws:
-        form.flaws.append(_NOTHING)
+        form.flaws.append(_NO_DOCUMENTS)
     source = ImportSource(form.source) if form.source else None
     choice = ImportSelection(form.choices.server, read=form.choices.read)
     found = parse_files(form.given, source, choice)
@@ -231,46 +231,46 @@ def _answered(request: PageRequest, form: ImportFormInput) -> ImportPage:
     if not form.choices.server and any(
         ImportSource.MCP in kinds for kinds in found.sources.values()
     ):
-        form.flaws.append(_WHOSE)
+        form.flaws.append(_SERVER_MISSING)
     if found.empty or form.flaws:
         return ImportPage(form, found, [])
     mode = request.POST.get("mode", "")
     if request.POST.get("do") == "write":
-        return _written(request, form, found, mode if mode in {ALL, EACH} else ALL)
-    return _looked(request, form, found, "")
+        return _write(request, form, found, mode if mode in {ALL, EACH} else ALL)
+    return _preview(request, form, found, "")
 
 
-def _looked(
+def _preview(
     request: PageRequest, form: ImportFormInput, found: ImportContents, notice: str, mode: str = ""
 ) -> ImportPage:
-    rows = _performed(request, form, found, lambda _: False)
+    rows = _run_import(request, form, found, lambda _: False)
     wrong = any(row.result in _NOT_WRITTEN for row in rows)
     mode = mode or (EACH if wrong else ALL)
     return ImportPage(form, found, rows, notice, digest=digest(rows), mode=mode)
 
 
-def _written(
+def _write(
     request: PageRequest, form: ImportFormInput, found: ImportContents, mode: str
 ) -> ImportPage:
     kept = form.kept
     if kept is None or not form.same or not kept.digest:
-        return _looked(request, form, found, _CHANGED_ASK if kept else "", mode)
+        return _preview(request, form, found, _FORM_CHANGED if kept else "", mode)
     reasons: list[str] = []
 
     def keep(rows: list[ImportPreviewRow]) -> bool:
         if digest(rows) != kept.digest:
-            reasons.append(_CHANGED_HERE)
+            reasons.append(_CATALOG_CHANGED)
         elif mode == ALL and any(row.result in _NOT_WRITTEN for row in rows):
             reasons.append(_ALL_OR_NOTHING)
         return not reasons
 
-    rows = _performed(request, form, found, keep)
+    rows = _run_import(request, form, found, keep)
     if reasons:
         return ImportPage(form, found, rows, reasons[0], digest=digest(rows), mode=mode)
     return ImportPage(form, found, rows, written=True)
 
 
-def _performed(
+def _run_import(
     request: PageRequest, form: ImportFormInput, found: ImportContents, keep: Any
 ) -> list[ImportPreviewRow]:
     """Raises `Forbidden`, and saves nothing, where the user lacks a permission for an item."""
@@ -296,11 +296,11 @@ def _is_tool(entry: ImportEntry) -> bool:
     return entry.item is None or entry.item.kind == ImportItemKind.TOOL
 
 
-def _page(request: PageRequest, shown: ImportPage) -> HttpResponse:
+def _render_page(request: PageRequest, shown: ImportPage) -> HttpResponse:
     form = shown.form
-    text = echo(form.given, shown.read)
+    text = text_to_show(form.given, shown.read)
     if shown.rows:
-        form.choices = _settled(form.choices, shown)
+        form.choices = _applied_choices(form.choices, shown)
     kept = ImportFormState(form.given, form.source, form.choices, shown.digest, text is not None)
     context = {
         "shown": shown,
@@ -309,7 +309,7 @@ def _page(request: PageRequest, shown: ImportPage) -> HttpResponse:
         "hidden": text is None,
         "files": [one.name for one in form.given if one.name],
         "kept": kept.sealed(request.user) if form.given else "",
-        "rows": [shown_row(row, form.choices, shown.written) for row in shown.rows],
+        "rows": [preview_row(row, form.choices, shown.written) for row in shown.rows],
         "totals": _totals(shown.rows),
         "wrong": sum(row.result in _NOT_WRITTEN for row in shown.rows),
         "unread": sum(row.result == UNREAD for row in shown.rows),
@@ -320,14 +320,14 @@ def _page(request: PageRequest, shown: ImportPage) -> HttpResponse:
         "most_mib": MAX_BYTES // 1024 // 1024,
         "may_export": may(request.caller, "view_tool"),
         "address": reverse("import"),
-        **_offered(request, shown),
+        **_form_options(request, shown),
     }
     name = f"{TEMPLATE}#work" if request.htmx else TEMPLATE
     status = 400 if form.flaws and not request.htmx else 200
     return render(request, name, context, status=status)
 
 
-def _settled(choices: Choices, shown: ImportPage) -> Choices:
+def _applied_choices(choices: Choices, shown: ImportPage) -> Choices:
     """The choices with the defaults that were applied, so that the form is shown unchanged."""
     taken = frozenset(one.number for one in shown.read.entries if choices.takes(one))
     credentials = {name: choices.credentials.get(name, "") for name in shown.read.schemes}
@@ -346,7 +346,7 @@ def _totals(rows: list[ImportPreviewRow]) -> list[tuple[str, str, int]]:
     return [one for one in counts if one[2] or one[0] == REFUSED]
 
 
-def _offered(request: PageRequest, shown: ImportPage) -> dict[str, Any]:
+def _form_options(request: PageRequest, shown: ImportPage) -> dict[str, Any]:
     """The options of this organization."""
     place = request.user.organization
     sources = {kind for kinds in shown.read.sources.values() for kind in kinds}

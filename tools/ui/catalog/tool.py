@@ -35,9 +35,9 @@ from tools.models import Agent, Execution, ToolVersion
 from tools.policy.questions import EffectiveRequest
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.catalog.tool_versions import flaw_of, shown_upstream, shown_versions
-from tools.ui.chains.chains import can_be_rehearsed, drawn, rehearsed
-from tools.ui.display import difference, pretty
+from tools.ui.catalog.tool_versions import signature_problem, upstream_context, versions_context
+from tools.ui.chains.chains import draw_definition, dry_run_lines, has_dry_run
+from tools.ui.display import diff_definitions, pretty
 from tools.ui.executions.executions import execution_context
 from tools.ui.home.usage import usage_charts
 from tools.ui.playground.call_form import PlaygroundAttempt, default_state, new_attempt
@@ -49,7 +49,11 @@ from tools.web.reauthentication import Proof, proof
 TEMPLATE = "catalog/tool.html"
 WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the execution
-THROUGH = {Through.OWN: "", Through.SOURCE: "from its source", Through.PARENT: "as a parent"}
+MEMBERSHIP_LABELS = {
+    Through.OWN: "",
+    Through.SOURCE: "from its source",
+    Through.PARENT: "as a parent",
+}
 PAGE_SIZE = 25
 DAYS = 14
 
@@ -66,7 +70,7 @@ class ToolAgentRow:
 
 
 @dataclass(frozen=True)
-class Day:
+class ToolUsageDay:
     day: date
     figures: UsageTotals
     cost: str
@@ -77,7 +81,7 @@ class Day:
 @page
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    return _page(request, tool, new_attempt(tool, request.caller, snapshot_of(request)))
+    return _render_tool(request, tool, new_attempt(tool, request.caller, snapshot_of(request)))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -91,15 +95,15 @@ def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     attempt = new_attempt(tool, request.caller, snapshot_of(request))
     attempt.fill(request.POST)
     parameters = attempt.form.parameters()
-    if not attempt.form.flawed and _rehearses(tool, request.POST):
-        _rehearse(request, tool, attempt, parameters)
+    if not attempt.form.flawed and _is_dry_run(tool, request.POST):
+        _run_dry(request, tool, attempt, parameters)
     elif not attempt.form.flawed:
-        call = Call(tool.name, parameters, group=attempt.asked, state=attempt.state)
-        _execute(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
+        call = Call(tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
+        _call_tool(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
     if request.htmx:
-        context = {"tool": tool, "attempt": attempt, "drawing": can_be_rehearsed(tool)}
+        context = {"tool": tool, "attempt": attempt, "drawing": has_dry_run(tool)}
         return render(request, f"{TEMPLATE}#try", context)
-    return _page(request, tool, attempt)
+    return _render_tool(request, tool, attempt)
 
 
 @require_safe
@@ -117,8 +121,8 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
         "tool": tool,
         "version": found[0],
         "before": before,
-        "flaw": flaw_of(Evidence.of(row.organization), row, found[0]),
-        "lines": difference(before.definition if before else None, found[0].definition),
+        "flaw": signature_problem(Evidence.of(row.organization), row, found[0]),
+        "lines": diff_definitions(before.definition if before else None, found[0].definition),
         "definition": pretty(make_value_visible(found[0].definition)),
     }
     return render(request, "catalog/tool_version.html", context)
@@ -126,7 +130,7 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
 
 @require_safe
 @page
-def who_page(request: PageRequest, name: str) -> HttpResponse:
+def access_page(request: PageRequest, name: str) -> HttpResponse:
     snapshot = snapshot_of(request)
     tool = visible_tool(request.caller, snapshot, name)
     for permission in ("view_agent", "view_tool"):
@@ -135,7 +139,7 @@ def who_page(request: PageRequest, name: str) -> HttpResponse:
     rows = Agent.objects.filter(organization_id=snapshot.organization_id).order_by("slug")
     found = rows.filter(slug__icontains=q) if q else rows
     shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    agents = _agents(shown, tool, snapshot)
+    agents = _agent_rows(shown, tool, snapshot)
     context = {
         "tool": tool,
         "q": q,
@@ -143,7 +147,7 @@ def who_page(request: PageRequest, name: str) -> HttpResponse:
         "agents": agents,
         "yes": sum(not row.gate for row in agents),
         "state": default_state(tool),
-        "links": _links(tool, q, shown),
+        "links": _page_links(tool, q, shown),
     }
     return render(request, "catalog/tool_access.html", context)
 
@@ -162,7 +166,7 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
     context = {
         "tool": tool,
         "found": found,
-        "days": _days(found, took),
+        "days": _day_rows(found, took),
         "total": total,
         "cost": money(total.cost),
         "p95": took.get(None),
@@ -176,7 +180,9 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, "catalog/tool_usage.html", context)
 
 
-def _page(request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt) -> HttpResponse:
+def _render_tool(
+    request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt
+) -> HttpResponse:
     raw = tool.definition.raw
     row = find_tool(request.user.organization, tool.name)
     context = {
@@ -189,17 +195,17 @@ def _page(request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt) -
         "input_schema": pretty(raw["input_schema"]),
         "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
         "facts": _facts(tool),
-        "findings": _findings(request, tool),
-        "groups": _groups(tool, snapshot_of(request)),
-        "users": _users(request, tool),
-        "upstream": shown_upstream(row),
-        "drawing": drawn(raw) if can_be_rehearsed(tool) else None,
-        **shown_versions(request, row),
+        "findings": _finding_rows(request, tool),
+        "groups": _group_rows(tool, snapshot_of(request)),
+        "users": _agents_with_access(request, tool),
+        "upstream": upstream_context(row),
+        "drawing": draw_definition(raw) if has_dry_run(tool) else None,
+        **versions_context(request, row),
     }
     return render(request, TEMPLATE, context)
 
 
-def _users(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
+def _agents_with_access(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
     """The agents that can use the tool; None for users who may not view agents and tools."""
     if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
         return None
@@ -207,20 +213,20 @@ def _users(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
     return {"agents": names, "cut": cut, "looked_at": MOST_AGENTS}
 
 
-def _groups(tool: CatalogTool, snapshot: Snapshot) -> list[dict[str, str]]:
+def _group_rows(tool: CatalogTool, snapshot: Snapshot) -> list[dict[str, str]]:
     """Each effective group with its origin, and why it is closed where it is."""
     closings = openings_of(snapshot).closings
     return [
         {
             "name": name,
-            "through": THROUGH[through],
+            "through": MEMBERSHIP_LABELS[through],
             "closed": closings[name].reason if name in closings else "",
         }
         for name, through in memberships(tool, snapshot).items()
     ]
 
 
-def _findings(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
+def _finding_rows(request: PageRequest, tool: CatalogTool) -> list[dict[str, Any]]:
     """The linter's findings, for users who may view every tool, since findings name others too."""
     if not may(request.caller, "view_tool"):
         return []
@@ -246,18 +252,18 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
     ]
 
 
-def _rehearses(tool: CatalogTool, data: QueryDict) -> bool:
-    return data.get("do") == "rehearse" and can_be_rehearsed(tool)
+def _is_dry_run(tool: CatalogTool, data: QueryDict) -> bool:
+    return data.get("do") == "rehearse" and has_dry_run(tool)
 
 
-def _rehearse(
+def _run_dry(
     request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt, parameters: dict[str, Any]
 ) -> None:
-    asked = EffectiveRequest.of(attempt.asked, attempt.state)
-    attempt.rehearsal = rehearsed(request.caller, tool, parameters, asked, snapshot_of(request))
+    asked = EffectiveRequest.of(attempt.requested_groups, attempt.state)
+    attempt.rehearsal = dry_run_lines(request.caller, tool, parameters, asked, snapshot_of(request))
 
 
-def _execute(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: float) -> None:
+def _call_tool(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: float) -> None:
     try:
         execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
@@ -268,15 +274,15 @@ def _execute(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: flo
         attempt.execution = execution_context(written)
 
 
-def _agents(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[ToolAgentRow]:
+def _agent_rows(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[ToolAgentRow]:
     """The agents of the page, evaluated with all of their grants, in a state that has the tool."""
     agents = list(shown.object_list)
     about = {agent.slug: agent.description for agent in agents}
     callers = known_callers(agents, snapshot.revision)
-    return [_row(caller, about[caller.name], tool) for caller in callers]
+    return [_agent_row(caller, about[caller.name], tool) for caller in callers]
 
 
-def _row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
+def _agent_row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
     own = snapshot_for(caller)  # with the versions that are pinned for the agent
     asked = EffectiveRequest(caller.granted_groups, default_state(tool))
     explanation = Explanation(caller, asked, own, everything=True)
@@ -291,7 +297,7 @@ def _row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
     )
 
 
-def _links(tool: CatalogTool, q: str, shown: Page[Agent]) -> dict[str, str]:
+def _page_links(tool: CatalogTool, q: str, shown: Page[Agent]) -> dict[str, str]:
     def address(number: int) -> str:
         query = {name: value for name, value in (("q", q), ("page", number)) if value}
         return f"{reverse('tool-who', args=[tool.name])}?{urlencode(query)}"
@@ -302,10 +308,10 @@ def _links(tool: CatalogTool, q: str, shown: Page[Agent]) -> dict[str, str]:
     }
 
 
-def _days(found: Usage, took: dict[date | None, float]) -> list[Day]:
+def _day_rows(found: Usage, took: dict[date | None, float]) -> list[ToolUsageDay]:
     """The latest first; days without a call are left out."""
     lines: list[tuple[dict[str, Any], UsageTotals]] = found.rows[::-1]
     return [
-        Day(values["day"], figures, money(figures.cost), took.get(values["day"]))
+        ToolUsageDay(values["day"], figures, money(figures.cost), took.get(values["day"]))
         for values, figures in lines
     ]

@@ -32,14 +32,14 @@ from tools.models import (
     UpstreamChange,
 )
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.approvals.upstream_changes import draw_difference, source_of
+from tools.ui.approvals.upstream_changes import side_by_side_diff, tool_origin
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/version_difference.html"
 MOST_VERSIONS = 20
 MOST_CHOICES = 500
 _MOST_PINNED = 3
-FLAWS = {
+SIGNATURE_PROBLEMS = {
     verification.ALTERED: "Not what was signed: it was altered after it was written.",
     verification.DISTRUSTED: "Its key is distrusted: it does not run before it is signed again.",
     verification.ROLLED_BACK: "A newer version was in use, and nobody restored this one.",
@@ -51,7 +51,7 @@ _POLICIES = {
 
 
 @dataclass(frozen=True)
-class Pinned:
+class VersionPins:
     """Agents and sessions that are pinned to a version."""
 
     agents: list[str]
@@ -63,7 +63,7 @@ class Pinned:
 class VersionRow:
     version: ToolVersion
     flaw: str
-    pinned: Pinned | None
+    pinned: VersionPins | None
 
 
 @require_safe
@@ -75,18 +75,20 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
     assert tool.version is not None
     labels = list(tool.versions.values_list("label", flat=True)[:MOST_CHOICES])
     after = request.GET.get("to") or tool.version.label
-    before = request.GET.get("from") or _one_before(labels, after)
+    before = request.GET.get("from") or _previous_label(labels, after)
     old, new, found = compare_versions(tool, before, after)
     may_change = may(request.caller, "change_tool")
     asks = may_change and "restore" in request.GET and new.pk != tool.version.pk
     if asks and old.pk != tool.version.pk:
-        return redirect(_asking(tool, new.label))  # a rollback is compared with the current version
+        return redirect(
+            _restore_address(tool, new.label)
+        )  # a rollback is compared with the current version
     context = {
         "tool": tool,
         "labels": labels,
         "old": old,
         "new": new,
-        "drawn": draw_difference(found),
+        "drawn": side_by_side_diff(found),
         "asks": asks,
         "back_to": [one for one in (old, new) if may_change and one.pk != tool.version.pk],
     }
@@ -96,14 +98,14 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
 @proof(Proof.NEEDED)
 @require_POST
 @page
-def restore(request: PageRequest, name: str) -> HttpResponseBase:
+def restore_tool(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     assert tool.version is not None
     label = request.POST.get("version", "")[:40]
     if request.POST.get("digest") != tool.version.digest:
         messages.error(request, "Nothing was restored: the tool was changed since. Read it again.")
-        return redirect(_asking(tool, label))
+        return redirect(_restore_address(tool, label))
     try:
         restored = restore_version(tool=tool, label=label, by=actor_of(request.caller))
     except Conflict as refusal:
@@ -132,16 +134,16 @@ def change_policy(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("tool", name=name)
 
 
-def shown_versions(request: PageRequest, tool: Tool) -> dict[str, Any]:
+def versions_context(request: PageRequest, tool: Tool) -> dict[str, Any]:
     """The newest versions, each checked against its signature."""
     evidence = Evidence.of(tool.organization)
     found = list(tool.versions.all()[: MOST_VERSIONS + 1])
     assert tool.version is not None
-    pins = _pins(tool) if may(request.caller, "view_agent") else {}
+    pins = _load_pins(tool) if may(request.caller, "view_agent") else {}
     return {
-        "flaw": flaw_of(evidence, tool, tool.version),
+        "flaw": signature_problem(evidence, tool, tool.version),
         "versions": [
-            VersionRow(one, flaw_of(evidence, tool, one), pins.get(one.pk))
+            VersionRow(one, signature_problem(evidence, tool, one), pins.get(one.pk))
             for one in found[:MOST_VERSIONS]
         ],
         "more_versions": len(found) > MOST_VERSIONS,
@@ -149,33 +151,33 @@ def shown_versions(request: PageRequest, tool: Tool) -> dict[str, Any]:
     }
 
 
-def shown_upstream(tool: Tool) -> dict[str, Any] | None:
+def upstream_context(tool: Tool) -> dict[str, Any] | None:
     """None for a tool without an upstream and without changes of one."""
-    source = source_of(tool)
+    source = tool_origin(tool)
     if source is None and not tool.upstream_changes.exists():
         return None
     return {
         "source": source,
-        "change": _standing_between(tool),
+        "change": _blocking_change(tool),
         "policies": list(_POLICIES.items()),
         "policy": tool.on_drift,
         "words": _POLICIES[OnDrift(tool.on_drift)],
     }
 
 
-def _standing_between(tool: Tool) -> UpstreamChange | None:
+def _blocking_change(tool: Tool) -> UpstreamChange | None:
     """The pending change; else the rejected one for which the tool is closed."""
     closed = tool.status == ToolStatus.QUARANTINED
     said = [Decision.OPEN, Decision.REJECTED] if closed else [Decision.OPEN]
     return tool.upstream_changes.filter(decision__in=said).order_by("decision", "-seen_at").first()
 
 
-def flaw_of(evidence: Evidence, tool: Tool, version: ToolVersion) -> str:
+def signature_problem(evidence: Evidence, tool: Tool, version: ToolVersion) -> str:
     """Why the signature is invalid; empty where it is valid."""
-    return FLAWS.get(evidence.problem(tool, version) or "", "")
+    return SIGNATURE_PROBLEMS.get(evidence.problem(tool, version) or "", "")
 
 
-def _pins(tool: Tool) -> Mapping[UUID, Pinned]:
+def _load_pins(tool: Tool) -> Mapping[UUID, VersionPins]:
     agents: dict[UUID, list[str]] = defaultdict(list)
     sessions: dict[UUID, int] = defaultdict(int)
     rows = Pin.objects.filter(tool=tool, session__closed_at=None).order_by("agent__slug")
@@ -185,20 +187,20 @@ def _pins(tool: Tool) -> Mapping[UUID, Pinned]:
         else:
             agents[version].append(slug)
     return {
-        one: Pinned(
+        one: VersionPins(
             agents[one][:_MOST_PINNED], max(0, len(agents[one]) - _MOST_PINNED), sessions[one]
         )
         for one in {*agents, *sessions}
     }
 
 
-def _one_before(labels: list[str], label: str) -> str:
+def _previous_label(labels: list[str], label: str) -> str:
     """The label before `label`, of labels with the newest first; the first one has only itself."""
     at = labels.index(label) if label in labels else 0
     return labels[min(at + 1, len(labels) - 1)]
 
 
-def _asking(tool: Tool, label: str) -> str:
+def _restore_address(tool: Tool, label: str) -> str:
     assert tool.version is not None
     query = urlencode({"from": tool.version.label, "to": label, "restore": "yes"})
     return f"{reverse('tool-difference', args=[tool.name])}?{query}"

@@ -70,7 +70,7 @@ class ChainBox:
 
     @property
     def lines(self) -> list[str]:
-        return [_cut(line) for line in ([self.tool, *self.words] if self.tool else self.words)]
+        return [_shorten(line) for line in ([self.tool, *self.words] if self.tool else self.words)]
 
     @property
     def height(self) -> float:
@@ -134,9 +134,9 @@ def value_words(value: Any) -> str:
 def condition_words(condition: dict[str, Any]) -> str:
     ((word, about),) = condition.items()
     if word in _JOINED:
-        return _JOINED[word].join(_within(one) for one in about)
+        return _JOINED[word].join(_nested_words(one) for one in about)
     if word == "not":
-        return f"not {_within(about)}"
+        return f"not {_nested_words(about)}"
     if word == "exists":
         return f"there is {value_words(about)}"
     if word in _SIGNS:
@@ -188,7 +188,7 @@ def inputs_of(definition: Definition) -> list[str]:
     return named or list(definition["input_schema"].get("properties", {}))
 
 
-def draw(
+def draw_chain(
     chain: Chain, inputs: list[str], run: Mapping[str, StepStatus] | None = None
 ) -> ChainDrawing:
     """`run` has the state of each step of a run, by its id."""
@@ -197,7 +197,7 @@ def draw(
     for box in boxes:
         box.y = y
         y += box.height + _GAP
-    lines = [_down(one, other) for one, other in itertools.pairwise(boxes)]
+    lines = [_straight_line(one, other) for one, other in itertools.pairwise(boxes)]
     lanes, unseen = _lanes(chain, boxes)
     lines += [_lane_line(boxes, start, ends, at) for start, ends, at in lanes]
     used = max((at for _, _, at in lanes), default=-1) + 1
@@ -205,16 +205,16 @@ def draw(
     return ChainDrawing(width, y - _GAP + _MARGIN, boxes, lines, unseen)
 
 
-def drawn_run(execution: Execution) -> ChainDrawing | None:
+def draw_run(execution: Execution) -> ChainDrawing | None:
     """None for an execution that is not a run of a chain."""
     definition = execution.tool_version.definition if execution.tool_version else {}
     if definition.get("type") != ToolType.CHAIN:
         return None
     chain = Chain(definition["implementation"]["chain"])
-    return draw(chain, inputs_of(definition), dict(_standings(chain, execution)))
+    return draw_chain(chain, inputs_of(definition), dict(_step_statuses(chain, execution)))
 
 
-def _within(condition: dict[str, Any]) -> str:
+def _nested_words(condition: dict[str, Any]) -> str:
     said = condition_words(condition)
     return f"({said})" if next(iter(condition)) in _JOINED else said
 
@@ -272,7 +272,7 @@ def _lanes(chain: Chain, boxes: list[ChainBox]) -> tuple[list[tuple[int, list[in
     return found, unseen
 
 
-def _down(one: ChainBox, other: ChainBox) -> ChainLine:
+def _straight_line(one: ChainBox, other: ChainBox) -> ChainLine:
     x = one.x + one.width / 2
     tip = other.y - 1
     arrow = f"{x:.1f},{tip:.1f} {x - 4.5:.1f},{tip - _ARROW:.1f} {x + 4.5:.1f},{tip - _ARROW:.1f}"
@@ -294,24 +294,24 @@ def _lane_line(boxes: list[ChainBox], start: int, ends: list[int], lane: int) ->
     return ChainLine(path, arrows, data=True)
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _ROOM else f"{text[: _ROOM - 1]}…"
 
 
-def _standings(chain: Chain, execution: Execution) -> Iterator[tuple[str, StepStatus]]:
-    calls = _calls(execution)
+def _step_statuses(chain: Chain, execution: Execution) -> Iterator[tuple[str, StepStatus]]:
+    calls = _call_statuses(execution)
     begun = [at for at, step in enumerate(chain.steps) if step.id in calls]
     reached = max(begun, default=-1)
     for at, step in enumerate(chain.steps):
         if step.id in calls:
-            yield step.id, _standing(calls[step.id], loop=step.loop)
+            yield step.id, _step_status(calls[step.id], loop=step.loop)
         elif at < reached or execution.status == Status.SUCCESS:
             yield step.id, StepStatus("", "skipped")
         elif execution.over:
             yield step.id, StepStatus("", "not reached")
 
 
-def _calls(execution: Execution) -> dict[str, dict[str, Status]]:
+def _call_statuses(execution: Execution) -> dict[str, dict[str, Status]]:
     """By step: the status of the last attempt of each of its calls and their compensations."""
     rows = Execution.objects.filter(parent=execution.pk).order_by("created_at", "pk")
     made = [(place, Status(status)) for place, status in rows.values_list("place", "status")]
@@ -323,10 +323,10 @@ def _calls(execution: Execution) -> dict[str, dict[str, Status]]:
     return dict(found)
 
 
-def _standing(calls: dict[str, Status], *, loop: bool) -> StepStatus:
+def _step_status(calls: dict[str, Status], *, loop: bool) -> StepStatus:
     own = [status for place, status in calls.items() if not place.startswith(UNDO)]
     undone = [status for place, status in calls.items() if place.startswith(UNDO)]
-    standing = _of(own, loop=loop)
+    standing = _calls_status(own, loop=loop)
     if not undone:
         return standing
     if all(status == Status.SUCCESS for status in undone):
@@ -335,7 +335,7 @@ def _standing(calls: dict[str, Status], *, loop: bool) -> StepStatus:
     return StepStatus("Failed", f"{standing.words}, {word}")
 
 
-def _of(own: list[Status], *, loop: bool) -> StepStatus:
+def _calls_status(own: list[Status], *, loop: bool) -> StepStatus:
     done = own.count(Status.SUCCESS)
     failed = [status for status in own if status not in OPEN and status != Status.SUCCESS]
     if Status.REQUIRES_CONFIRMATION in own:

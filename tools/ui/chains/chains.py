@@ -27,9 +27,9 @@ from tools.errors import NotFound, ToolcribError
 from tools.models import Tool
 from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.chains.chain_drawing import ChainDrawing, draw, inputs_of
-from tools.ui.display import cut, pretty
-from tools.ui.inputs import plain
+from tools.ui.chains.chain_drawing import ChainDrawing, draw_chain, inputs_of
+from tools.ui.display import pretty, truncate
+from tools.ui.inputs import form_values
 from tools.web.reauthentication import Proof, proof
 from tools.workflows.chain_dry_run import rehearse
 
@@ -40,7 +40,7 @@ CHANGED = (
     " another window, carry over what is missing, and save again."
 )
 RENAMED = "A chain keeps its name: {name}. Write a new chain for another one."
-BEGINNING = """\
+EXAMPLE = """\
 name: read_and_check
 description: Reads a file of the workspace and checks that it is JSON.
 parameters:
@@ -57,7 +57,7 @@ steps:
     format: json
 output: {$step: check, path: /output/valid}
 """
-_RUNS = {"yes": "runs", "no": "is skipped", "unknown": "is decided when it is there"}
+_RUN_WORDS = {"yes": "runs", "no": "is skipped", "unknown": "is decided when it is there"}
 
 
 @dataclass
@@ -71,15 +71,15 @@ class ChainDraft:
 
     @property
     def drawing(self) -> ChainDrawing | None:
-        return drawn(self.read.definition) if self.read.definition else None
+        return draw_definition(self.read.definition) if self.read.definition else None
 
     @property
     def flaws(self) -> list[Remark]:
         return self.read.flaws
 
 
-def drawn(definition: Definition) -> ChainDrawing:
-    return draw(Chain(definition["implementation"]["chain"]), inputs_of(definition))
+def draw_definition(definition: Definition) -> ChainDrawing:
+    return draw_chain(Chain(definition["implementation"]["chain"]), inputs_of(definition))
 
 
 @require_safe
@@ -94,7 +94,7 @@ def chain_list(request: PageRequest) -> HttpResponse:
     shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "page": shown,
-        "rows": [_row(tool) for tool in shown],
+        "rows": [_chain_row(tool) for tool in shown],
         "may_add": may(request.caller, "add_tool"),
     }
     return render(request, LIST, context)
@@ -103,11 +103,11 @@ def chain_list(request: PageRequest) -> HttpResponse:
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def write_chain(request: PageRequest) -> HttpResponseBase:
+def create_chain(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
     if request.method != "POST":
-        return _shown(request, ChainDraft(BEGINNING, None))
-    return _answered(request, _sent(request, None))
+        return _render_form(request, ChainDraft(EXAMPLE, None))
+    return _save_or_render(request, _read_draft(request, None))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -123,27 +123,27 @@ def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
     assert tool.version is not None
     if request.method != "POST":
         text = text_of(tool.version.definition)
-        return _shown(request, ChainDraft(text, tool, tool.version.digest))
-    return _answered(request, _sent(request, tool))
+        return _render_form(request, ChainDraft(text, tool, tool.version.digest))
+    return _save_or_render(request, _read_draft(request, tool))
 
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
 @page
-def check(request: PageRequest) -> HttpResponse:
+def check_text(request: PageRequest) -> HttpResponse:
     """The errors of a text while it is edited, and its drawing. Saves nothing."""
     if not may(request.caller, "change_tool"):
         require(request.caller, "add_tool")
-    draft = _sent(request, None)
+    draft = _read_draft(request, None)
     draft.read = read_text(request.user.organization, draft.text)
     return render(request, f"{FORM}#checked", {"draft": draft})
 
 
-def can_be_rehearsed(tool: CatalogTool) -> bool:
+def has_dry_run(tool: CatalogTool) -> bool:
     return tool.definition.type == ToolType.CHAIN
 
 
-def rehearsed(
+def dry_run_lines(
     caller: Caller,
     tool: CatalogTool,
     parameters: dict[str, Any],
@@ -153,35 +153,35 @@ def rehearsed(
     """A line for the chain itself where it has a finding, and one for each step; no tool is
     called."""
     found = rehearse(tool, parameters, caller=caller, asked=asked, snapshot=snapshot)
-    lines = [_line(line) for line in found["steps"]]
+    lines = [_step_line(line) for line in found["steps"]]
     if found["refused"] or found["confirmation"] or found["errors"]:
-        lines.insert(0, _itself(tool, parameters, found))
+        lines.insert(0, _chain_line(tool, parameters, found))
     return lines
 
 
-def _sent(request: PageRequest, tool: Tool | None) -> ChainDraft:
-    given = plain(request.POST)
+def _read_draft(request: PageRequest, tool: Tool | None) -> ChainDraft:
+    given = form_values(request.POST)
     text = given.get("text", "").replace("\r\n", "\n")
     return ChainDraft(text, tool, given.get("digest", "")[:100])
 
 
-def _answered(request: PageRequest, draft: ChainDraft) -> HttpResponseBase:
+def _save_or_render(request: PageRequest, draft: ChainDraft) -> HttpResponseBase:
     organization = request.user.organization
     draft.read = read_text(organization, draft.text)
     if draft.read.definition is None:
-        return _shown(request, draft, status=400)
+        return _render_form(request, draft, status=400)
     try:
-        saved = _saved(request, draft)
+        saved = _save_draft(request, draft)
     except ToolcribError as error:
         draft.flaws.append(Remark(None, "", error.message))
-        return _shown(request, draft, status=error.http_status)
+        return _render_form(request, draft, status=error.http_status)
     if saved is None:
-        return _shown(request, draft, status=409)
+        return _render_form(request, draft, status=409)
     messages.success(request, f"{saved.name} is kept. Try it below.")
     return redirect("tool", name=saved.name)
 
 
-def _saved(request: PageRequest, draft: ChainDraft) -> Tool | None:
+def _save_draft(request: PageRequest, draft: ChainDraft) -> Tool | None:
     """None where the chain cannot be saved; the draft then has the errors."""
     by, tool = actor_of(request.caller), draft.tool
     if tool is None:
@@ -198,30 +198,32 @@ def _saved(request: PageRequest, draft: ChainDraft) -> Tool | None:
     return update_tool(tool=tool, definition=draft.read.raw, by=by)
 
 
-def _shown(request: PageRequest, draft: ChainDraft, *, status: int = 200) -> HttpResponse:
+def _render_form(request: PageRequest, draft: ChainDraft, *, status: int = 200) -> HttpResponse:
     if request.method != "POST":
         draft.read = read_text(request.user.organization, draft.text)
     return render(request, FORM, {"draft": draft, "tool": draft.tool}, status=status)
 
 
-def _row(tool: CatalogTool) -> dict[str, Any]:
+def _chain_row(tool: CatalogTool) -> dict[str, Any]:
     chain = tool.definition.chain
     return {"tool": tool, "steps": [(step.id, step.tool_name) for step in chain.steps]}
 
 
-def _itself(tool: CatalogTool, parameters: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def _chain_line(
+    tool: CatalogTool, parameters: dict[str, Any], found: dict[str, Any]
+) -> dict[str, Any]:
     return found | {
         "tool_name": tool.name,
         "words": "is the chain itself",
-        "shown": cut(pretty(parameters)),
+        "shown": truncate(pretty(parameters)),
         "flaws": found["errors"],
     }
 
 
-def _line(line: dict[str, Any]) -> dict[str, Any]:
+def _step_line(line: dict[str, Any]) -> dict[str, Any]:
     many = "" if line["items"] is None else f", {line['items']} times"
     return line | {
-        "words": f"{_RUNS[line['runs']]}{many}",
-        "shown": cut(pretty(line["parameters"])),
+        "words": f"{_RUN_WORDS[line['runs']]}{many}",
+        "shown": truncate(pretty(line["parameters"])),
         "flaws": line["errors"],
     }

@@ -9,8 +9,8 @@ from typing import Any
 from tools.definitions.schemas import json_schemas
 from tools.definitions.tool_parameters import parameters_schema
 from tools.definitions.vocabulary import ParameterType
-from tools.ui.display import on_one_line, pretty
-from tools.ui.inputs import FormInput, Widget, choices, json_of
+from tools.ui.display import json_line, pretty
+from tools.ui.inputs import FormInput, Widget, choices, parse_json_input
 
 CELLS = ("name", "type", "description", "required", "default", "enum", "schema")
 MOVES = frozenset({"add", "remove", "up", "down"})
@@ -28,7 +28,7 @@ class ArgumentRow:
 
     @classmethod
     def of(cls, at: int, values: Mapping[str, str]) -> "ArgumentRow":
-        asked = {name: _cell(at, name) for name in CELLS}
+        asked = {name: _cell_input(at, name) for name in CELLS}
         for name, one in asked.items():
             one.value = values.get(name, one.value)
         return cls(at, asked)
@@ -65,7 +65,7 @@ class ArgumentRow:
             "type": str(told["type"].value),
             "description": told["description"].value,
             "required": bool(told["required"].value),
-        } | {key: json_of(told[key], None) for key in ("default", "enum", "schema")}
+        } | {key: parse_json_input(told[key], None) for key in ("default", "enum", "schema")}
 
     def forget_flaws(self) -> None:
         for one in self.inputs.values():
@@ -83,14 +83,14 @@ class NotAsTable(Exception):
 
 
 def rows_of(parameters: list[dict[str, Any]]) -> list[ArgumentRow]:
-    return [ArgumentRow.of(at, _values_of(one)) for at, one in enumerate(parameters)]
+    return [ArgumentRow.of(at, _cell_values(one)) for at, one in enumerate(parameters)]
 
 
-def rows_sent(data: Mapping[str, str]) -> list[ArgumentRow]:
-    return [ArgumentRow.of(at, _sent(data, at)) for at in range(_count(data))]
+def read_rows(data: Mapping[str, str]) -> list[ArgumentRow]:
+    return [ArgumentRow.of(at, _read_cells(data, at)) for at in range(_count_rows(data))]
 
 
-def arranged(rows: list[ArgumentRow], what: str, at: int) -> list[ArgumentRow]:
+def arrange_rows(rows: list[ArgumentRow], what: str, at: int) -> list[ArgumentRow]:
     """The rows after a row is added at the end, removed, or moved up or down."""
     values = [row.values for row in rows]
     if what == "add" and len(values) < json_schemas.MAX_PROPERTIES:
@@ -102,22 +102,22 @@ def arranged(rows: list[ArgumentRow], what: str, at: int) -> list[ArgumentRow]:
     elif what == "down" and at < len(values) - 1:
         values[at + 1], values[at] = values[at], values[at + 1]
     moved = [ArgumentRow.of(number, one) for number, one in enumerate(values)]
-    _focus(moved, what, at)
+    _set_focus(moved, what, at)
     return moved
 
 
-def unfolded(schema: Any) -> list[ArgumentRow]:
+def rows_from_schema(schema: Any) -> list[ArgumentRow]:
     """Raises `NotAsTable`. The only loss: unlisted properties, which a schema without
     `additionalProperties` allows by default, are no longer allowed."""
     properties = _properties(schema)
     required = schema.get("required") or []
     parameters = [_parameter(name, one, name in required) for name, one in properties.items()]
-    if not _same(parameters_schema(parameters), schema | {"additionalProperties": False}):
+    if not _same_schema(parameters_schema(parameters), schema | {"additionalProperties": False}):
         raise NotAsTable("It requires what its properties do not list.")
     return rows_of(parameters)
 
 
-def _focus(rows: list[ArgumentRow], what: str, at: int) -> None:
+def _set_focus(rows: list[ArgumentRow], what: str, at: int) -> None:
     """Set the focus on the moved row, on a button that is still enabled."""
     last = len(rows) - 1
     where = {"add": last, "up": at - 1, "down": at + 1, "remove": min(at, last)}[what]
@@ -128,7 +128,7 @@ def _focus(rows: list[ArgumentRow], what: str, at: int) -> None:
     rows[where].focus = "name" if what == "add" else button
 
 
-def _cell(at: int, name: str) -> FormInput:
+def _cell_input(at: int, name: str) -> FormInput:
     key, place = f"argument-{at}-{name}", f"parameters[{at}].{name}"
     kinds = choices(ParameterType)
     made = {
@@ -145,25 +145,25 @@ def _cell(at: int, name: str) -> FormInput:
     return made[name]
 
 
-def _values_of(parameter: dict[str, Any]) -> dict[str, str]:
+def _cell_values(parameter: dict[str, Any]) -> dict[str, str]:
     values = {key: str(parameter[key] or "") for key in ("name", "type", "description")}
     values["required"] = "yes" if parameter["required"] else ""
     for key in ("default", "enum", "schema"):
-        values[key] = "" if parameter[key] is None else _written(key, parameter[key])
+        values[key] = "" if parameter[key] is None else _cell_text(key, parameter[key])
     return values
 
 
-def _written(key: str, value: Any) -> str:
+def _cell_text(key: str, value: Any) -> str:
     """A cell's value on one line; a schema has its own text area."""
-    return pretty(value) if key == "schema" else on_one_line(value)
+    return pretty(value) if key == "schema" else json_line(value)
 
 
-def _count(data: Mapping[str, str]) -> int:
+def _count_rows(data: Mapping[str, str]) -> int:
     text = data.get("arguments", "0")
     return min(int(text), json_schemas.MAX_PROPERTIES) if text.isdecimal() and len(text) < 6 else 0
 
 
-def _sent(data: Mapping[str, str], at: int) -> dict[str, str]:
+def _read_cells(data: Mapping[str, str], at: int) -> dict[str, str]:
     return {name: data.get(f"argument-{at}-{name}", "").replace("\r\n", "\n") for name in CELLS}
 
 
@@ -200,7 +200,7 @@ def _parameter(name: str, schema: Any, required: bool) -> dict[str, Any]:
     }
 
 
-def _same(made: dict[str, Any], given: dict[str, Any]) -> bool:
+def _same_schema(made: dict[str, Any], given: dict[str, Any]) -> bool:
     """Whether both are equal, except missing descriptions and the order of `required`."""
 
     def told(schema: dict[str, Any]) -> Any:

@@ -13,83 +13,85 @@ from tools.definitions.dialects import import_documents
 from tools.definitions.schemas import json_schemas
 from tools.definitions.vocabulary import ParameterType
 from tools.errors import ToolcribError
-from tools.ui.display import on_one_line, pretty
+from tools.ui.display import json_line, pretty
 from tools.ui.editor.argument_table import CELLS, ArgumentRow, rows_of
 from tools.ui.editor.tool_drafts import ARGUMENTS_TEXT as KEY
-from tools.ui.editor.tool_drafts import SyncedTexts, ToolDraft
+from tools.ui.editor.tool_drafts import ArgumentFingerprints, ToolDraft
 
 TABLE, TEXT = "table", "text"
 _KINDS = {kind.lower(): str(kind) for kind in ParameterType}
-_TORN = (
+_BOTH_CHANGED = (
     "The table of arguments and their text were both changed, and say different things. Choose"
     " which of the two counts."
 )
 
 
-def put_in_step(draft: ToolDraft) -> None:
+def write_text(draft: ToolDraft) -> None:
     """Write the text from the table."""
-    if _follow_table(draft):
-        _note(draft)
+    if _text_from_table(draft):
+        _store_fingerprints(draft)
 
 
-def bring_in_step(draft: ToolDraft, data: Mapping[str, str], counts: str = "") -> None:
+def synchronize(draft: ToolDraft, data: Mapping[str, str], counts: str = "") -> None:
     """Copy the changed one to the other; `counts` is the author's choice where both changed."""
-    draft.noted = SyncedTexts(data.get("table-noted", "")[:64], data.get("text-noted", "")[:64])
-    text_changed = KEY in data and draft.noted.text != _note_of(draft.text.value)
+    draft.noted = ArgumentFingerprints(
+        data.get("table-noted", "")[:64], data.get("text-noted", "")[:64]
+    )
+    text_changed = KEY in data and draft.noted.text != _fingerprint(draft.text.value)
     if counts not in {TABLE, TEXT}:
-        both = text_changed and draft.noted.table != _note_of_table(draft)
-        if both and not _agree(draft):
+        both = text_changed and draft.noted.table != _table_fingerprint(draft)
+        if both and not _text_matches_table(draft):
             draft.torn = True
-            draft.flaws.append({"field": "", "message": _TORN})
+            draft.flaws.append({"field": "", "message": _BOTH_CHANGED})
             return
         counts = TEXT if text_changed else TABLE
-    carried = _lead_table(draft) if counts == TEXT else _follow_table(draft)
+    carried = _table_from_text(draft) if counts == TEXT else _text_from_table(draft)
     if carried:  # else it still counts as changed, so that the other does not overwrite it
-        _note(draft)
+        _store_fingerprints(draft)
 
 
 def write_as(draft: ToolDraft, language: str) -> None:
     draft.text.value = "[]" if language == "json" else ""
-    put_in_step(draft)
+    write_text(draft)
 
 
-def _note(draft: ToolDraft) -> None:
-    draft.noted = SyncedTexts(_note_of_table(draft), _note_of(draft.text.value))
+def _store_fingerprints(draft: ToolDraft) -> None:
+    draft.noted = ArgumentFingerprints(_table_fingerprint(draft), _fingerprint(draft.text.value))
 
 
-def _follow_table(draft: ToolDraft) -> bool:
+def _text_from_table(draft: ToolDraft) -> bool:
     """Write the text from the table, unless a cell is invalid."""
     parameters = [row.parameter for row in draft.rows]
     unread = any(row.flaws for row in draft.rows)
     for row in draft.rows:
         row.forget_flaws()  # reading the definition reports them
     if not unread:
-        draft.text.value = _written(parameters, like=draft.text.value)
+        draft.text.value = _rows_text(parameters, like=draft.text.value)
     return not unread
 
 
-def _lead_table(draft: ToolDraft) -> bool:
+def _table_from_text(draft: ToolDraft) -> bool:
     """Write the table from the text; an invalid text gets an error and leaves the table."""
     try:
-        draft.rows = _read(draft.text.value)
+        draft.rows = _parse_rows(draft.text.value)
     except (_UnreadableArguments, ToolcribError) as error:
         draft.text.errors.append(getattr(error, "message", str(error)))
         return False
     return True
 
 
-def _written(parameters: list[dict[str, Any]], *, like: str) -> str:
+def _rows_text(parameters: list[dict[str, Any]], *, like: str) -> str:
     """The arguments in the language of the previous text."""
     shorter = [_shortened(one) for one in parameters]
     as_json = like.lstrip().startswith(("[", "{"))
     return pretty(shorter) if as_json else as_yaml(shorter).rstrip() if shorter else ""
 
 
-def _note_of_table(draft: ToolDraft) -> str:
-    return _note_of(on_one_line([row.values for row in draft.rows]))
+def _table_fingerprint(draft: ToolDraft) -> str:
+    return _fingerprint(json_line([row.values for row in draft.rows]))
 
 
-def _note_of(text: str) -> str:
+def _fingerprint(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
@@ -97,14 +99,16 @@ class _UnreadableArguments(Exception):
     """A text that cannot be parsed as arguments."""
 
 
-def _agree(draft: ToolDraft) -> bool:
+def _text_matches_table(draft: ToolDraft) -> bool:
     try:
-        return [row.values for row in _read(draft.text.value)] == [row.values for row in draft.rows]
+        return [row.values for row in _parse_rows(draft.text.value)] == [
+            row.values for row in draft.rows
+        ]
     except (_UnreadableArguments, ToolcribError):
         return False
 
 
-def _read(text: str) -> list[ArgumentRow]:
+def _parse_rows(text: str) -> list[ArgumentRow]:
     """Raises `_UnreadableArguments`, `ToolcribError`."""
     if not text.strip():
         return []

@@ -16,8 +16,8 @@ from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.access import PageRequest, page
-from tools.ui.display import mixed_words, pieces, pretty, text_difference
-from tools.ui.inputs import FormInput, Widget, choices, placed, plain
+from tools.ui.display import diff_texts, mixed_words, pretty, visible_pieces
+from tools.ui.inputs import FormInput, Widget, choices, form_values, place_errors
 from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "editor/content_schemas.html", "editor/content_schema.html"
@@ -43,15 +43,15 @@ def schema_page(request: PageRequest, name: str) -> HttpResponse:
     """The version of `?version=`, else the newest, beside the previous one."""
     require(request.caller, "view_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
-    version = _version(row, request.GET.get("version", ""))
+    version = _find_version(row, request.GET.get("version", ""))
     before = row.versions.filter(number__lt=version.number).order_by("-number").first()
     context = {
         "row": row,
         "version": version,
         "before": before,
-        "document": pieces(shown(version)),
-        "mixed": mixed_words(shown(version)),
-        "lines": text_difference(_lines(before), _lines(version)) if before else [],
+        "document": visible_pieces(document_text(version)),
+        "mixed": mixed_words(document_text(version)),
+        "lines": diff_texts(_document_lines(before), _document_lines(version)) if before else [],
         "versions": row.versions.order_by("-number")[:PAGE_SIZE],
         "may_change": may(request.caller, "change_contentschema"),
         "may_remove": may(request.caller, "delete_contentschema"),
@@ -62,22 +62,22 @@ def schema_page(request: PageRequest, name: str) -> HttpResponse:
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def write_schema(request: PageRequest) -> HttpResponseBase:
+def create_schema(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_contentschema")
-    inputs = _inputs(None)
+    inputs = _form_inputs(None)
     if request.method != "POST":
-        return _form(request, inputs, None)
-    given = _filled(inputs, request)
+        return _render_form(request, inputs, None)
+    given = _fill_inputs(inputs, request)
     kind = SchemaKind(given["kind"]) if given["kind"] in SchemaKind.values else SchemaKind.JSON
     try:
-        document = _document(kind, given["document"])
+        document = _parse_document(kind, given["document"])
         row = content_schemas.create_schema(
             organization=request.user.organization,
             schema=given | {"document": document},
             by=actor_of(request.caller),
         )
     except ToolcribError as error:
-        return _form(request, inputs, None, error)
+        return _render_form(request, inputs, None, error)
     messages.success(request, f"{row.name} is kept: validate_content knows it by that name.")
     return redirect("schema", name=row.name)
 
@@ -89,15 +89,15 @@ def change_schema(request: PageRequest, name: str) -> HttpResponseBase:
     """Save a new version; existing versions are never edited."""
     require(request.caller, "change_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
-    inputs = _inputs(row)
+    inputs = _form_inputs(row)
     if request.method != "POST":
-        return _form(request, inputs, row)
-    given = _filled(inputs, request)
+        return _render_form(request, inputs, row)
+    given = _fill_inputs(inputs, request)
     try:
-        change = given | {"document": _document(SchemaKind(row.kind), given["document"])}
+        change = given | {"document": _parse_document(SchemaKind(row.kind), given["document"])}
         version = content_schemas.add_version(row=row, change=change, by=actor_of(request.caller))
     except ToolcribError as error:
-        return _form(request, inputs, row, error)
+        return _render_form(request, inputs, row, error)
     messages.success(request, f"Version {version.number} of {row.name} holds from the next call.")
     return redirect("schema", name=row.name)
 
@@ -115,16 +115,16 @@ def remove_schema(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("schemas")
 
 
-def shown(version: ContentSchemaVersion) -> str:
+def document_text(version: ContentSchemaVersion) -> str:
     """A document as text to read and edit."""
     return version.document if isinstance(version.document, str) else pretty(version.document)
 
 
-def _lines(version: ContentSchemaVersion) -> list[str]:
-    return shown(version).splitlines()
+def _document_lines(version: ContentSchemaVersion) -> list[str]:
+    return document_text(version).splitlines()
 
 
-def _version(row: ContentSchema, number: str) -> ContentSchemaVersion:
+def _find_version(row: ContentSchema, number: str) -> ContentSchemaVersion:
     """Raises `NotFound`."""
     if not number:
         return content_schemas.newest(row)
@@ -132,39 +132,40 @@ def _version(row: ContentSchema, number: str) -> ContentSchemaVersion:
     return content_schemas.find_version(row, int(number) if plain_number else 0)
 
 
-def _inputs(row: ContentSchema | None) -> list[FormInput]:
-    asked = [
-        FormInput("document", "Schema", Widget.CODE, required=True, help=_HELP.get(row.kind, _EVERY)
-              if row else _EVERY, value=shown(content_schemas.newest(row)) if row else ""),
+def _form_inputs(row: ContentSchema | None) -> list[FormInput]:
+    about = _KIND_HELP.get(row.kind, _ANY_KIND_HELP) if row else _ANY_KIND_HELP
+    text = document_text(content_schemas.newest(row)) if row else ""
+    inputs = [
+        FormInput("document", "Schema", Widget.CODE, required=True, help=about, value=text),
         FormInput("note", "Note", help="Why; stands beside the version."),
     ]  # fmt: skip
     if row is not None:
-        return asked
+        return inputs
     return [
         FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
         FormInput("kind", "Kind", Widget.SELECT, options=choices(SchemaKind.values),
               value=SchemaKind.JSON),
         FormInput("description", "Description"),
-        *asked,
+        *inputs,
     ]  # fmt: skip
 
 
-_HELP: dict[str, str] = {
+_KIND_HELP: dict[str, str] = {
     SchemaKind.JSON: "A JSON Schema.",
     SchemaKind.TABLE: "A table schema as JSON, its fields in “fields”.",
     SchemaKind.XML: "An XSD as XML.",
 }
-_EVERY = "A JSON Schema or a table schema as JSON; an XSD as XML."
+_ANY_KIND_HELP = "A JSON Schema or a table schema as JSON; an XSD as XML."
 
 
-def _filled(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
-    given = plain(request.POST)
+def _fill_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
+    given = form_values(request.POST)
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
     return {one.key: one.value.strip() for one in inputs}
 
 
-def _document(kind: SchemaKind, text: str) -> Any:
+def _parse_document(kind: SchemaKind, text: str) -> Any:
     """Raises `Malformed` where the text is not JSON."""
     if kind == SchemaKind.XML:
         return text
@@ -174,7 +175,7 @@ def _document(kind: SchemaKind, text: str) -> Any:
         raise Malformed(f"is {error}") from None
 
 
-def _form(
+def _render_form(
     request: PageRequest,
     inputs: list[FormInput],
     row: ContentSchema | None,
@@ -183,6 +184,6 @@ def _form(
     flaws: list[dict[str, str]] = []
     if error is not None:
         told = error.details.get("errors") or [{"field": "document", "message": error.message}]
-        flaws = placed(told, inputs)
+        flaws = place_errors(told, inputs)
     context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
     return render(request, FORM, context, status=error.http_status if error else 200)

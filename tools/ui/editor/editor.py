@@ -23,14 +23,21 @@ from tools.errors import Conflict, InvalidDefinition, ToolcribError
 from tools.execution.draft_run import DraftRun, run_draft
 from tools.models import Tool
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.display import DiffLine, cut, difference, milliseconds, output_of, pretty
-from tools.ui.editor.argument_table import MOVES, NotAsTable, arranged, unfolded
-from tools.ui.editor.argument_text import bring_in_step, put_in_step, write_as
+from tools.ui.display import (
+    DiffLine,
+    diff_definitions,
+    format_duration,
+    output_text,
+    pretty,
+    truncate,
+)
+from tools.ui.editor.argument_table import MOVES, NotAsTable, arrange_rows, rows_from_schema
+from tools.ui.editor.argument_text import synchronize, write_as, write_text
 from tools.ui.editor.tool_drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
-from tools.ui.inputs import FormInput, Widget, json_of, plain
+from tools.ui.inputs import FormInput, Widget, form_values, parse_json_input
 from tools.web.reauthentication import Proof, proof
 
-KEY = "test-parameters"
+PARAMETERS_KEY = "test-parameters"
 TEMPLATE = "editor/editor.html"
 CHANGED = (
     "Somebody changed the tool while you wrote. What you wrote is still here: open the tool in"
@@ -44,15 +51,15 @@ _EXAMPLES: dict[str, Any] = {
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "POST"])
 @page
-def write_tool(request: PageRequest) -> HttpResponseBase:
+def create_tool(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
     if request.method == "GET":
         kind = request.GET.get("type", "")
         if kind == ToolType.CHAIN:
             return redirect("chain-new")
         known = kind in READERS and kind != ToolType.BUILTIN
-        return _shown(request, new_draft(kind if known else ToolType.CODE), None)
-    return _answered(request, draft_from(plain(request.POST), None), None)
+        return _render_editor(request, new_draft(kind if known else ToolType.CODE), None)
+    return _handle_form(request, draft_from(form_values(request.POST), None), None)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -72,21 +79,23 @@ def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
     if tool.type == ToolType.CHAIN:
         return redirect("chain-edit", name=tool.name)
     if request.method == "GET":
-        return _shown(request, draft_of(definition, tool.version.digest), tool)
-    return _answered(request, draft_from(plain(request.POST), definition), tool)
+        return _render_editor(request, draft_of(definition, tool.version.digest), tool)
+    return _handle_form(request, draft_from(form_values(request.POST), definition), tool)
 
 
-def _asked() -> FormInput:
-    return FormInput(KEY, "Parameters", Widget.CODE, "One JSON object. Nothing of it is kept here.")
+def _parameters_input() -> FormInput:
+    return FormInput(
+        PARAMETERS_KEY, "Parameters", Widget.CODE, "One JSON object. Nothing of it is kept here."
+    )
 
 
 @dataclass
-class Test:
+class DraftTest:
     """The input of a test run, and its result."""
 
     __test__ = False
 
-    input: FormInput = field(default_factory=_asked)
+    input: FormInput = field(default_factory=_parameters_input)
     ran: DraftRun | None = None
     refusal: ToolcribError | None = None
 
@@ -96,13 +105,13 @@ class Test:
 
     @property
     def output(self) -> str:
-        return output_of(self.ran.result.status, self.ran.result.output) if self.ran else ""
+        return output_text(self.ran.result.status, self.ran.result.output) if self.ran else ""
 
     @property
     def streams(self) -> list[tuple[str, str]]:
         ran = self.ran
         told = (("stdout", ran.stdout), ("stderr", ran.stderr)) if ran else ()
-        return [(name, cut(text)) for name, text in told if text]
+        return [(name, truncate(text)) for name, text in told if text]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -111,8 +120,8 @@ class Test:
         told = self.ran.result.metrics
         memory = told.get("peak_memory_bytes")
         return [
-            ("Took", milliseconds(self.ran.duration_ms)),
-            ("Processor", milliseconds(told.get("cpu_time_ms"))),
+            ("Took", format_duration(self.ran.duration_ms)),
+            ("Processor", format_duration(told.get("cpu_time_ms"))),
             ("Memory at most", "–" if memory is None else f"{memory / 1024 / 1024:.1f} MiB"),
             ("Requests", str(told.get("network_requests") or 0)),
             ("Isolation", str(self.ran.level)),
@@ -120,16 +129,16 @@ class Test:
         ]
 
 
-def asked_of(data: Mapping[str, str], definition: dict[str, Any] | None = None) -> Test:
-    test = Test()
-    test.input.value = data.get(KEY, "").replace("\r\n", "\n")
-    if KEY not in data:
+def read_test(data: Mapping[str, str], definition: dict[str, Any] | None = None) -> DraftTest:
+    test = DraftTest()
+    test.input.value = data.get(PARAMETERS_KEY, "").replace("\r\n", "\n")
+    if PARAMETERS_KEY not in data:
         test.input.value = pretty(_example(definition or {}))
     return test
 
 
 def run_test(
-    request: PageRequest, test: Test, definition: dict[str, Any], tool: Tool | None
+    request: PageRequest, test: DraftTest, definition: dict[str, Any], tool: Tool | None
 ) -> None:
     """Run the draft and fill in the result, or the refusal."""
     try:
@@ -163,81 +172,87 @@ def _parameters(asked: FormInput) -> dict[str, Any]:
 def _example(definition: dict[str, Any]) -> dict[str, Any]:
     """The required arguments, as a template to fill in."""
     asked = [one for one in definition.get("parameters", []) if one["required"]]
-    return {one["name"]: _value(one) for one in asked}
+    return {one["name"]: _example_value(one) for one in asked}
 
 
-def _value(parameter: dict[str, Any]) -> Any:
+def _example_value(parameter: dict[str, Any]) -> Any:
     if parameter["default"] is not None:
         return parameter["default"]
     return (parameter["enum"] or [_EXAMPLES[parameter["type"].lower()]])[0]
 
 
-def _answered(request: PageRequest, draft: ToolDraft, tool: Tool | None) -> HttpResponseBase:
-    data = plain(request.POST)
+def _handle_form(request: PageRequest, draft: ToolDraft, tool: Tool | None) -> HttpResponseBase:
+    data = form_values(request.POST)
     what, _, at = data.get("do", "save").partition(" ")
-    bring_in_step(draft, data, counts=at if what == "take" else "")
+    synchronize(draft, data, counts=at if what == "take" else "")
     if what == "check":
-        return _checked(request, draft, table=at == "table")
+        return _check_arguments(request, draft, table=at == "table")
     if draft.flawed or what in _STEPS:
         flawed = draft.flawed
         if not flawed:
             _STEPS[what](draft, at)
-        return _shown(request, draft, tool, status=400 if flawed or draft.flawed else 200)
+        return _render_editor(request, draft, tool, status=400 if flawed or draft.flawed else 200)
     definition = definition_from(draft)
     if what == "test":
-        return _tested(request, draft, definition, tool)
+        return _test_draft(request, draft, definition, tool)
     if what == "compare":
-        return _shown(request, draft, tool, lines=_compared(draft, definition, tool))
-    saved = _canonical(draft, definition) and _saved(request, draft, definition, tool)
-    return redirect("tool", name=saved.name) if saved else _shown(request, draft, tool, status=400)
+        return _render_editor(request, draft, tool, lines=_compare_draft(draft, definition, tool))
+    saved = _read_draft(draft, definition) and _save_tool(request, draft, definition, tool)
+    return (
+        redirect("tool", name=saved.name)
+        if saved
+        else _render_editor(request, draft, tool, status=400)
+    )
 
 
-def _tested(
+def _test_draft(
     request: PageRequest, draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
 ) -> HttpResponse:
     """Run the draft in the sandbox. Saves nothing."""
-    test = asked_of(plain(request.POST))
-    if _canonical(draft, definition):
+    test = read_test(form_values(request.POST))
+    if _read_draft(draft, definition):
         run_test(request, test, definition, tool)
-    return _shown(request, draft, tool, test=test)
+    return _render_editor(request, draft, tool, test=test)
 
 
 def _arrange(what: str) -> Callable[[ToolDraft, str], None]:
     def step(draft: ToolDraft, at: str) -> None:
-        draft.rows = arranged(draft.rows, what, int(at) if at.isdecimal() and len(at) < 5 else 0)
-        put_in_step(draft)
+        draft.rows = arrange_rows(
+            draft.rows, what, int(at) if at.isdecimal() and len(at) < 5 else 0
+        )
+        write_text(draft)
 
     return step
 
 
-def _unfold(draft: ToolDraft, _: str) -> None:
+def _convert_schema(draft: ToolDraft, _: str) -> None:
     """Convert the input schema to rows, unless the table cannot represent all of it."""
     schema = next(one for one in draft.inputs if one.key == "input_schema")
     try:
-        draft.rows = unfolded(json_of(schema, {}))
+        draft.rows = rows_from_schema(parse_json_input(schema, {}))
         schema.value = ""
     except NotAsTable as error:
         schema.errors = schema.errors or [f"A table cannot hold this schema. {error}"]
-    put_in_step(draft)
+    write_text(draft)
 
 
-def _taken(draft: ToolDraft, _: str) -> None:
+def _keep_choice(draft: ToolDraft, _: str) -> None:
     """Nothing: the author's choice was applied when the form was read."""
 
 
 # Actions that change the form and save nothing.
 _STEPS: dict[str, Callable[[ToolDraft, str], None]] = {
     **{what: _arrange(what) for what in MOVES},
-    "unfold": _unfold,
+    "unfold": _convert_schema,
     "write": write_as,
-    "take": _taken,
+    "take": _keep_choice,
 }
 
 
-def _checked(request: PageRequest, draft: ToolDraft, *, table: bool) -> HttpResponse:
+def _check_arguments(request: PageRequest, draft: ToolDraft, *, table: bool) -> HttpResponse:
     """Errors of the arguments while they are edited; table and text are synchronized."""
     if not draft.flawed:
-        _canonical(draft, definition_from(draft))
+        _read_draft(draft, definition_from(draft))
         for row in draft.rows:
             row.forgive_empty()
     draft.flaws = [one for one in draft.flaws if draft.torn or one["field"] == "parameters"]
@@ -245,7 +260,7 @@ def _checked(request: PageRequest, draft: ToolDraft, *, table: bool) -> HttpResp
     return render(request, f"{TEMPLATE}#checked", context)
 
 
-def _saved(
+def _save_tool(
     request: PageRequest, draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
 ) -> Tool | None:
     """The saved tool; None where it was refused, with the errors in the draft."""
@@ -268,7 +283,7 @@ def _saved(
     return None
 
 
-def _canonical(draft: ToolDraft, definition: dict[str, Any]) -> Definition | None:
+def _read_draft(draft: ToolDraft, definition: dict[str, Any]) -> Definition | None:
     """None for an invalid definition; each invalid input then has an error."""
     unreadable = draft.flawed
     try:
@@ -279,39 +294,41 @@ def _canonical(draft: ToolDraft, definition: dict[str, Any]) -> Definition | Non
     return None if unreadable else canonical
 
 
-def _compared(
+def _compare_draft(
     draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
 ) -> list[DiffLine] | None:
-    canonical = _canonical(draft, definition)
+    canonical = _read_draft(draft, definition)
     before = ordered_definition(tool.version.definition) if tool and tool.version else None
-    return difference(before, ordered_definition(canonical)) if canonical else None
+    return diff_definitions(before, ordered_definition(canonical)) if canonical else None
 
 
-def _shown(
+def _render_editor(
     request: PageRequest,
     draft: ToolDraft,
     tool: Tool | None,
     *,
     status: int = 200,
     lines: list[DiffLine] | None = None,
-    test: Test | None = None,
+    test: DraftTest | None = None,
 ) -> HttpResponse:
     if request.method == "GET":
-        put_in_step(draft)
+        write_text(draft)
     context = {
         "draft": draft,
         "tool": tool,
         "types": [kind for kind in READERS if kind != ToolType.BUILTIN],
         "lines": lines,
         "compared": lines is not None,
-        "test": test or _test_of(request, draft, tool),
+        "test": test or _initial_test(request, draft, tool),
     }
     if request.htmx and request.method == "POST":
         return render(request, f"{TEMPLATE}#form", context)
     return render(request, TEMPLATE, context, status=status)
 
 
-def _test_of(request: PageRequest, draft: ToolDraft, tool: Tool | None) -> Test | None:
+def _initial_test(request: PageRequest, draft: ToolDraft, tool: Tool | None) -> DraftTest | None:
     if draft.kind != ToolType.CODE:
         return None
-    return asked_of(plain(request.POST), tool.version.definition if tool and tool.version else {})
+    return read_test(
+        form_values(request.POST), tool.version.definition if tool and tool.version else {}
+    )

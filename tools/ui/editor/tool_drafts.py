@@ -19,7 +19,7 @@ from tools.definitions.vocabulary import (
     ToolType,
 )
 from tools.ui.display import pretty
-from tools.ui.editor.argument_table import ArgumentRow, rows_of, rows_sent
+from tools.ui.editor.argument_table import ArgumentRow, read_rows, rows_of
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,
@@ -28,20 +28,20 @@ from tools.ui.inputs import (
     FormInput,
     Widget,
     choices,
-    json_of,
-    listed,
-    placed,
-    words,
+    parse_json_input,
+    parse_name_choice,
+    place_errors,
+    split_names,
 )
 
 _STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
-_KEPT = ("metadata", "cost_per_cache_hit", "transform")
+_FIELDS_WITHOUT_INPUT = ("metadata", "cost_per_cache_hit", "transform")
 ARGUMENTS_TEXT = "arguments-text"
 
 
 @dataclass
-class Section:
+class DraftSection:
     title: str
     inputs: list[FormInput]
     help: str = ""
@@ -58,7 +58,7 @@ def _arguments_text() -> FormInput:
 
 
 @dataclass(frozen=True)
-class SyncedTexts:
+class ArgumentFingerprints:
     """Fingerprints of the table and the text when the two last agreed."""
 
     table: str = ""
@@ -67,14 +67,14 @@ class SyncedTexts:
 
 @dataclass
 class ToolDraft:
-    sections: list[Section]
+    sections: list[DraftSection]
     rows: list[ArgumentRow]
     kind: str
     kept: dict[str, Any] = field(default_factory=dict)  # fields without an input
     flaws: list[dict[str, str]] = field(default_factory=list)  # errors that belong to no input
     digest: str = ""  # of the version that is edited
     text: FormInput = field(default_factory=_arguments_text)  # the rows, as YAML or JSON
-    noted: SyncedTexts = SyncedTexts()
+    noted: ArgumentFingerprints = ArgumentFingerprints()
     torn: bool = False  # rows and text were both changed, and the author must choose
 
     @property
@@ -95,19 +95,19 @@ class ToolDraft:
         return bool(self.flaws) or any(one.errors for one in self.every)
 
     def place(self, flaws: list[dict[str, str]]) -> None:
-        self.flaws += placed(flaws, self.every)
+        self.flaws += place_errors(flaws, self.every)
 
 
 def new_draft(kind: str) -> ToolDraft:
-    return _empty(kind, {})
+    return _empty_draft(kind, {})
 
 
 def draft_of(definition: dict[str, Any], digest: str) -> ToolDraft:
     """The form with the values of a definition."""
-    draft = _empty(definition["type"], definition)
+    draft = _empty_draft(definition["type"], definition)
     draft.digest = digest
     for one in draft.inputs:
-        one.value = _shown(one, definition)
+        one.value = _input_value(one, definition)
     draft.rows = rows_of(definition["parameters"])
     return draft
 
@@ -115,11 +115,11 @@ def draft_of(definition: dict[str, Any], digest: str) -> ToolDraft:
 def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> ToolDraft:
     """The submitted form; `definition` is the definition that is edited."""
     kind = definition["type"] if definition else data.get("type", "")
-    draft = _empty(kind if kind in READERS else ToolType.CODE, definition or {})
+    draft = _empty_draft(kind if kind in READERS else ToolType.CODE, definition or {})
     draft.digest = data.get("digest", "")[:100]
     for one in draft.inputs:
         one.value = data.get(one.key, "").replace("\r\n", "\n")
-    draft.rows = rows_sent(data)
+    draft.rows = read_rows(data)
     draft.text.value = data.get(ARGUMENTS_TEXT, "").replace("\r\n", "\n")
     return draft
 
@@ -131,31 +131,39 @@ def definition_from(draft: ToolDraft) -> dict[str, Any]:
         key: told[key].value.strip() or None for key in ("title", "state", "cache_ttl")
     }
     raw |= {key: told[key].value for key in ("name", "description", "category", "delivery")}
-    raw |= {key: words(told[key].value) for key in ("required_permissions", "capabilities")}
+    raw |= {key: split_names(told[key].value) for key in ("required_permissions", "capabilities")}
     raw["type"] = draft.kind
     raw["argument_validation"] = told["argument_validation"].value
     raw["requires_confirmation"] = bool(told["requires_confirmation"].value)
-    raw["group"] = listed(told["group_kind"].value, told["group"].value)
-    raw["available_in_states"] = listed(
+    raw["group"] = parse_name_choice(told["group_kind"].value, told["group"].value)
+    raw["available_in_states"] = parse_name_choice(
         told["available_in_states_kind"].value, told["available_in_states"].value
     )
-    raw["rate_limit_per_minute"] = _number(told["rate_limit_per_minute"])
+    raw["rate_limit_per_minute"] = _parse_number(told["rate_limit_per_minute"])
     raw["cost_per_invocation"] = told["cost_per_invocation"].value.strip() or "0"
-    raw["output_schema"] = json_of(told["output_schema"], {})
-    raw["constraints"] = _constraints(told)
-    raw["implementation"] = _implementation(told)
-    raw |= _interface(draft, told)
+    raw["output_schema"] = parse_json_input(told["output_schema"], {})
+    raw["constraints"] = _read_constraints(told)
+    raw["implementation"] = _read_implementation(told)
+    raw |= _read_interface(draft, told)
     return draft.kept | raw
 
 
-def _empty(kind: str, definition: dict[str, Any]) -> ToolDraft:
-    kept: dict[str, Any] = {key: definition[key] for key in _KEPT if key in definition}
-    sections = [_identity(), _work(kind), _access(), _running(), _schemas()]
+def _empty_draft(kind: str, definition: dict[str, Any]) -> ToolDraft:
+    kept: dict[str, Any] = {
+        key: definition[key] for key in _FIELDS_WITHOUT_INPUT if key in definition
+    }
+    sections = [
+        _identity_section(),
+        _implementation_section(kind),
+        _access_section(),
+        _constraints_section(),
+        _schemas_section(),
+    ]
     return ToolDraft(sections, [], kind, kept)
 
 
-def _identity() -> Section:
-    return Section(
+def _identity_section() -> DraftSection:
+    return DraftSection(
         "What it is",
         [
             FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
@@ -174,10 +182,10 @@ def _identity() -> Section:
     )
 
 
-def _work(kind: str) -> Section:
+def _implementation_section(kind: str) -> DraftSection:
     if kind == ToolType.CODE:
         at = "implementation."
-        return Section(
+        return DraftSection(
             "What runs",
             [
                 FormInput("language", "Language", Widget.SELECT, place=f"{at}language",
@@ -188,14 +196,14 @@ def _work(kind: str) -> Section:
             ],
         )  # fmt: skip
     asked = "What it is made of, as JSON; see the type's section in the tool authors' guide."
-    return Section("What runs", [
+    return DraftSection("What runs", [
         FormInput("implementation", "Implementation", Widget.CODE, asked, value="{}")
     ])  # fmt: skip
 
 
-def _access() -> Section:
+def _access_section() -> DraftSection:
     states = "available_in_states"
-    return Section(
+    return DraftSection(
         "Who may call it, and when",
         [
             FormInput("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=DEFAULT),
@@ -209,9 +217,9 @@ def _access() -> Section:
     )
 
 
-def _running() -> Section:
+def _constraints_section() -> DraftSection:
     at = "constraints."
-    return Section(
+    return DraftSection(
         "How it runs",
         [
             FormInput("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
@@ -244,8 +252,8 @@ _VALIDATION = (
 )
 
 
-def _schemas() -> Section:
-    return Section(
+def _schemas_section() -> DraftSection:
+    return DraftSection(
         "Schemas",
         [
             FormInput("input_schema", "Input schema instead of arguments", Widget.CODE,
@@ -256,15 +264,15 @@ def _schemas() -> Section:
     )  # fmt: skip
 
 
-def _shown(one: FormInput, definition: dict[str, Any]) -> str:
+def _input_value(one: FormInput, definition: dict[str, Any]) -> str:
     """The value of an input, from a definition."""
     key = one.key
     if key.endswith("_kind"):
         names = definition[key.removesuffix("_kind")]
         return DEFAULT if names is None else THESE if names else NONE
     if key == "input_schema":
-        return _own_schema(definition)
-    value = _found(one.answers, definition)
+        return _schema_text(definition)
+    value = _field_value(one.answers, definition)
     if isinstance(value, bool):
         return "yes" if value else ""
     if one.widget == Widget.CODE and not isinstance(value, str):
@@ -272,14 +280,14 @@ def _shown(one: FormInput, definition: dict[str, Any]) -> str:
     return ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
 
 
-def _own_schema(definition: dict[str, Any]) -> str:
+def _schema_text(definition: dict[str, Any]) -> str:
     """The input schema; empty where the list of arguments produces the same."""
     derived = parameters_schema(definition["parameters"], closed=not passes_arguments(definition))
     listed_ones = definition["parameters"] or definition["input_schema"] == derived
     return "" if listed_ones else pretty(definition["input_schema"])
 
 
-def _found(place: str, definition: dict[str, Any]) -> Any:
+def _field_value(place: str, definition: dict[str, Any]) -> Any:
     value: Any = definition
     for part in place.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -290,30 +298,33 @@ def _json_text(value: Any) -> str:
     return pretty(value) if value else ""
 
 
-def _interface(draft: ToolDraft, told: dict[str, FormInput]) -> dict[str, Any]:
+def _read_interface(draft: ToolDraft, told: dict[str, FormInput]) -> dict[str, Any]:
     parameters = [row.parameter for row in draft.rows]
     if told["input_schema"].value.strip():
-        return {"parameters": parameters, "input_schema": json_of(told["input_schema"], {})}
+        return {
+            "parameters": parameters,
+            "input_schema": parse_json_input(told["input_schema"], {}),
+        }
     return {"parameters": parameters}
 
 
-def _constraints(told: dict[str, FormInput]) -> dict[str, Any]:
+def _read_constraints(told: dict[str, FormInput]) -> dict[str, Any]:
     profile = told["sandbox_profile"].value.strip()
     return {
         "max_execution_time": told["max_execution_time"].value.strip() or None,
-        "max_output_size": _number(told["max_output_size"]),
+        "max_output_size": _parse_number(told["max_output_size"]),
         "required_isolation": told["required_isolation"].value,
         "allow_side_effects": bool(told["allow_side_effects"].value),
     } | ({"sandbox_profile": profile} if profile else {})
 
 
-def _implementation(told: dict[str, FormInput]) -> Any:
+def _read_implementation(told: dict[str, FormInput]) -> Any:
     if "implementation" in told:
-        return json_of(told["implementation"], {})
+        return parse_json_input(told["implementation"], {})
     return {key: told[key].value for key in ("language", "entry_point", "source")}
 
 
-def _number(one: FormInput) -> int | None:
+def _parse_number(one: FormInput) -> int | None:
     text = one.value.strip().replace(",", "")
     if not text:
         return None

@@ -28,7 +28,7 @@ from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page
 from tools.ui.charts import Gauge, gauge
-from tools.ui.display import milliseconds
+from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import batches
@@ -53,10 +53,6 @@ class CompositeExecutionRow:
     execution: Execution
     counts: list[tuple[str, int]]
     url: str
-
-    @property
-    def made(self) -> int:
-        return sum(count for _, count in self.counts)
 
 
 @dataclass(frozen=True)
@@ -191,7 +187,7 @@ def _batch_context(request: PageRequest, batch: Execution) -> dict[str, Any]:
         "not_made": total - sum(counts.values()) if batch.over else 0,
         "over": over,
         "progress": progress,
-        "duration": milliseconds(batch.duration_ms),
+        "duration": format_duration(batch.duration_ms),
         "error": _redact(batch, batch.error_message),
         "may_cancel": not batch.over and _may_cancel_batch(request, batch),
         "links": _page_links(batch, pages),
@@ -217,7 +213,7 @@ def _call_row(batch: Execution, line: BatchRow) -> BatchCallRow:
     if call is None:
         waits = line.status == "Pending" and not batch.over
         return BatchCallRow(line, "–", _redact(batch, line.error_message or ""), waits)
-    return BatchCallRow(line, milliseconds(call.duration_ms), _redact(batch, call.error_message),
+    return BatchCallRow(line, format_duration(call.duration_ms), _redact(batch, call.error_message),
                  call.status in OPEN)  # fmt: skip
 
 

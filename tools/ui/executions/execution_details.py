@@ -21,7 +21,7 @@ from tools.definitions.tool import ToolDefinition
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
 from tools.ui.charts import Gauge, gauge
-from tools.ui.display import milliseconds
+from tools.ui.display import format_duration
 from tools.ui.workflow.explanations import GATE_LABELS
 
 # In the order of evaluation, by the names in refusals.
@@ -69,14 +69,14 @@ class ExecutionPhase:
 class ExecutionTimeline:
     gates: list[ExecutionGateResult]
     again: bool  # whether the gates were evaluated again when the call started
-    stretches: list[ExecutionPhase]
+    phases: list[ExecutionPhase]
     total: str
     open: bool
 
     @property
-    def says(self) -> str:
-        told = ", ".join(f"{one.name.lower()} {one.took}" for one in self.stretches)
-        return f"{self.total} from the call to {'now' if self.open else 'its end'}: {told}"
+    def summary(self) -> str:
+        phases = ", ".join(f"{one.name.lower()} {one.took}" for one in self.phases)
+        return f"{self.total} from the call to {'now' if self.open else 'its end'}: {phases}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ResourceUsage:
 
     rows: list[ExecutionMeter]
     profile: str
-    walled: bool
+    in_sandbox: bool
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,12 @@ class ChildCalls:
         return self.total - len(self.rows)
 
     @property
-    def over(self) -> int:
-        return self.total - self.open
-
-    @property
-    def asks(self) -> bool:
+    def awaits_approval(self) -> bool:
         """Whether one of them awaits approval."""
         return any(one["status"] == Status.REQUIRES_CONFIRMATION for one in self.counts)
 
     @property
-    def seen(self) -> str:
+    def fingerprint(self) -> str:
         """A fingerprint that changes when a call changes."""
         known = [f"{one['status']}{one['count']}" for one in self.counts]
         return "-".join([*known, str(len(self.absent))])
@@ -130,7 +126,7 @@ def execution_timeline(execution: Execution) -> ExecutionTimeline:
     return ExecutionTimeline(
         gates=list(_gate_results(execution)),
         again=execution.started_at is not None,
-        stretches=list(_phases(execution, end, total)),
+        phases=list(_phases(execution, end, total)),
         total=_duration_text(total),
         open=not execution.over,
     )
@@ -171,7 +167,7 @@ def child_calls(execution: Execution) -> ChildCalls | None:
         ).order_by("-created_at", "-pk")[:MOST_CHILD_CALLS]
     )  # fmt: skip
     for row in rows:
-        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
     absent = list(absent_calls(execution.memory).values())[:MOST_CHILD_CALLS]
     total = sum(one["count"] for one in counts)
     return ChildCalls(
@@ -234,11 +230,11 @@ def _phase_times(
             yield "queued", "Waited for a worker", queued, end
         return
     yield "queued", "Waited for a worker", queued, started
-    wall = timedelta(milliseconds=_non_negative(execution.metrics.get("sandbox_start_ms")))
-    wall = min(wall, end - started)
-    if wall:
-        yield "wall", "Sandbox began", started, started + wall
-    yield "ran", "Ran", started + wall, end
+    sandbox_start = timedelta(milliseconds=_non_negative(execution.metrics.get("sandbox_start_ms")))
+    sandbox_start = min(sandbox_start, end - started)
+    if sandbox_start:
+        yield "sandbox", "Sandbox began", started, started + sandbox_start
+    yield "ran", "Ran", started + sandbox_start, end
 
 
 def _non_negative(value: object) -> float:
@@ -246,12 +242,12 @@ def _non_negative(value: object) -> float:
 
 
 def _duration_text(length: timedelta) -> str:
-    return milliseconds(length.total_seconds() * 1000)
+    return format_duration(length.total_seconds() * 1000)
 
 
 def _wall_clock_meter(execution: Execution, used: float) -> ExecutionMeter:
     most = execution.timeout_s * 1000
-    return _meter("Wall clock", used, most, milliseconds(used), milliseconds(most))
+    return _meter("Wall clock", used, most, format_duration(used), format_duration(most))
 
 
 def _sandbox_meters(execution: Execution, profile: CatalogProfile | None) -> list[ExecutionMeter]:
@@ -263,7 +259,13 @@ def _sandbox_meters(execution: Execution, profile: CatalogProfile | None) -> lis
     found = []
     if isinstance(used := execution.metrics.get("cpu_time_ms"), int | float):
         found.append(
-            _meter("Processor", used, cpu_s * 1000, milliseconds(used), milliseconds(cpu_s * 1000))
+            _meter(
+                "Processor",
+                used,
+                cpu_s * 1000,
+                format_duration(used),
+                format_duration(cpu_s * 1000),
+            )
         )
     if isinstance(used := execution.metrics.get("peak_memory_bytes"), int | float) and used:
         found.append(_meter("Peak memory", used, memory, _size_text(used), _size_text(memory)))

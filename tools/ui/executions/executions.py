@@ -28,8 +28,8 @@ from tools.execution.redacted import redacted, redacted_message
 from tools.models import Agent, Execution, Resolution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
-from tools.ui.chains.chain_drawing import drawn_run
-from tools.ui.display import cut, maker_of, milliseconds, output_of, pretty
+from tools.ui.chains.chain_drawing import draw_run
+from tools.ui.display import format_duration, impersonator_name, output_text, pretty, truncate
 from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage
 from tools.web.reauthentication import Proof, proof
 
@@ -142,8 +142,8 @@ def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]
     failed = execution.over and execution.status != Status.SUCCESS
     before = execution.retry_of
     return {
-        "road": execution_timeline(execution),
-        "meters": resource_usage(execution, snapshot_of(request)),
+        "timeline": execution_timeline(execution),
+        "resource_usage": resource_usage(execution, snapshot_of(request)),
         "retry_of": readable(request.caller).filter(pk=before).first() if before else None,
         "retried_as": retrying.retried_as(execution) if failed else None,
         "retries": failed and execution.parent_id is None,
@@ -156,29 +156,30 @@ def execution_context(execution: Execution) -> dict[str, Any]:
     metrics, timeline, said = execution.metrics, _event_timeline(execution), redacted(execution)
     cancelling = execution.cancel_requested_at is not None
     calls = child_calls(execution)
+    of_calls = calls.fingerprint if calls else ""
     return {
         "execution": execution,
-        "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{calls.seen if calls else ''}",
+        "seen": f"{execution.status}-{len(timeline)}-{cancelling}-{of_calls}",
         "calls": calls,
-        "drawing": drawn_run(execution) if calls else None,
+        "drawing": draw_run(execution) if calls else None,
         "batch": execution.tool_name == RUN_BATCH,
         "asked": execution.tool_name == RUN_AGENT,
         "step_of": _parent_agent_request(execution),
         "who": execution.agent.slug if execution.agent else execution.user.username,
         "kind": "agent" if execution.agent else "person",
-        "made_by": maker_of(execution),
-        "parameters": cut(pretty(said["parameters"])),
-        "output": output_of(execution.status, said["output"]),
+        "made_by": impersonator_name(execution),
+        "parameters": truncate(pretty(said["parameters"])),
+        "output": output_text(execution.status, said["output"]),
         "text": isinstance(execution.output, str),
         "observation": said["observation"],
         "error": said["error_message"],
-        "details": cut(pretty(said["error_details"])) if said["error_details"] else "",
+        "details": truncate(pretty(said["error_details"])) if said["error_details"] else "",
         "warnings": said["warnings"],
-        "duration": milliseconds(execution.duration_ms),
+        "duration": format_duration(execution.duration_ms),
         "peak_memory_bytes": metrics.get("peak_memory_bytes"),
-        "cpu": milliseconds(metrics.get("cpu_time_ms")),
-        "queue": milliseconds(metrics.get("queue_ms")),
-        "sandbox_start": milliseconds(metrics.get("sandbox_start_ms")),
+        "cpu": format_duration(metrics.get("cpu_time_ms")),
+        "queue": format_duration(metrics.get("queue_ms")),
+        "sandbox_start": format_duration(metrics.get("sandbox_start_ms")),
         "timeline": timeline,
         "session": _session_context(execution),
     }
@@ -262,7 +263,7 @@ def _event_timeline(execution: Execution) -> list[dict[str, Any]]:
             "type": event.type,
             "message": redacted_message(event),
             "at": event.created_at,
-            "after": milliseconds((event.created_at - begun).total_seconds() * 1000),
+            "after": format_duration((event.created_at - begun).total_seconds() * 1000),
         }
         for event in execution.events.all()
     ]
@@ -318,7 +319,7 @@ def _load_page(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Exe
         found = filter_older(request, found, _parse_id(before))
     rows = list(found[: PAGE_SIZE + 1])
     for row in rows:
-        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
     return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 

@@ -25,7 +25,7 @@ from tools.execution.outputs import Content
 from tools.execution.redacted import redacted
 from tools.models import Execution
 from tools.ui.access import PageRequest, page
-from tools.ui.display import cut, pretty
+from tools.ui.display import pretty, truncate
 
 TEMPLATE = "executions/output.html"
 PIECE_BYTES = 32 * 1024
@@ -152,10 +152,10 @@ def _output_tree(execution: Execution, content: Content) -> OutputNode:
 def _output_node(name: str, value: Any, budget: Iterator[int], depth: int) -> OutputNode:
     if not isinstance(value, dict | list):
         said = value if isinstance(value, str) else json.dumps(value)
-        return OutputNode(name, cut(said), "text" if isinstance(value, str) else "plain")
+        return OutputNode(name, truncate(said), "text" if isinstance(value, str) else "plain")
     kind, count = ("object", len(value)) if isinstance(value, dict) else ("list", len(value))
     if depth >= MOST_DEPTH:
-        return OutputNode(name, cut(pretty(value)), "plain")
+        return OutputNode(name, truncate(pretty(value)), "plain")
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     items = []
     for key, item in pairs:

@@ -28,9 +28,9 @@ from tools.errors import Conflict, Malformed, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.display import DiffLine, pretty, text_difference
+from tools.ui.display import DiffLine, diff_texts, pretty
 from tools.ui.groups.week_chart import week_chart
-from tools.ui.inputs import FormInput, Widget, placed, plain, words
+from tools.ui.inputs import FormInput, Widget, form_values, place_errors, split_names
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"
@@ -64,15 +64,15 @@ class _GroupForm:
         effects = self.effects
         if effects is None:
             return {}
-        told = {"lost": effects.lost, "won": effects.won, "missed": effects.while_closed}
-        return {kind: sorted(one.counts.items()) for kind, one in told.items() if one is not None}
+        counts = {"lost": effects.lost, "won": effects.won, "missed": effects.while_closed}
+        return {kind: sorted(one.counts.items()) for kind, one in counts.items() if one is not None}
 
     @property
     def lines(self) -> list[DiffLine] | None:
         if self.effects is None:
             return []
         before = _group_lines(self.effects.before) if self.group else []
-        return text_difference(before, _group_lines(self.effects.after))
+        return diff_texts(before, _group_lines(self.effects.after))
 
 
 @require_safe
@@ -143,14 +143,14 @@ def fill_inputs(inputs: list[FormInput], data: Mapping[str, str]) -> None:
 
 def parse_inputs(inputs: list[FormInput]) -> dict[str, Any]:
     """The submitted values. Invalid inputs get an error."""
-    told = {one.key: one for one in inputs}
+    by_key = {one.key: one for one in inputs}
     return {
-        "description": _parse_description(told["description"]),
-        "parent": told["parent"].value or None,
-        "permissions": words(told["permissions"].value),
-        "schedule": _parse_windows(told["schedule"]),
-        "max_queue_age_s": _parse_number(told["max_queue_age_s"]),
-        "max_cpu_percent": _parse_number(told["max_cpu_percent"]),
+        "description": _parse_description(by_key["description"]),
+        "parent": by_key["parent"].value or None,
+        "permissions": split_names(by_key["permissions"].value),
+        "schedule": _parse_windows(by_key["schedule"]),
+        "max_queue_age_s": _parse_number(by_key["max_queue_age_s"]),
+        "max_cpu_percent": _parse_number(by_key["max_cpu_percent"]),
     }
 
 
@@ -160,7 +160,7 @@ def set_errors(inputs: list[FormInput], error: ToolcribError) -> list[dict[str, 
     if not flaws:
         return [{"field": "", "message": error.message}]
     read = [{**one, "field": _INDEX.sub(r".\1", one["field"])} for one in flaws]
-    return placed(read, inputs)
+    return place_errors(read, inputs)
 
 
 def window_line(window: Any) -> str:
@@ -178,7 +178,7 @@ def _handle_form(request: PageRequest, group: CatalogGroup | None) -> HttpRespon
     form = _GroupForm(group_inputs(group, sorted(snapshot_of(request).groups)), group)
     if request.method != "POST":
         return render(request, FORM_TEMPLATE, {"form": form})
-    fill_inputs(form.inputs, plain(request.POST))
+    fill_inputs(form.inputs, form_values(request.POST))
     form.sees_hits = may(request.caller, "view_tool") and may(request.caller, "view_agent")
     change, name = parse_inputs(form.inputs), _group_name(form)
     if form.refused:

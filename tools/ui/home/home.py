@@ -21,8 +21,8 @@ from tools.execution.reading import readable
 from tools.models import Execution
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.charts import Chart, lined, stacked
-from tools.ui.display import milliseconds
+from tools.ui.charts import Chart, line_chart, stacked_chart
+from tools.ui.display import format_duration
 from tools.ui.executions.executions import FAILED, LARGE_FIELDS
 from tools.ui.home.health import health_components
 from tools.usage import recent_activity
@@ -182,7 +182,7 @@ def _calls_chart(series: NamedSeries) -> ChartPanel:
         "Calls",
         f"{intcomma(total)} calls, {intcomma(failed)} failed",
         (("went", "went well or are open"), ("failed", "failed"), ("refused", "refused")),
-        stacked(bars),
+        stacked_chart(bars),
         ("Calls", "Failed"),
         _table_rows(series, lambda one: [intcomma(one.calls), intcomma(one.failures)]),
     )
@@ -198,7 +198,7 @@ def _refusals_chart(series: NamedSeries) -> ChartPanel:
         "Refusals",
         f"{intcomma(total)} refused by a gate",
         (),
-        stacked(bars),
+        stacked_chart(bars),
         ("Refused", "Of"),
         _table_rows(series, lambda one: [intcomma(one.denials), intcomma(one.calls)]),
     )
@@ -207,7 +207,7 @@ def _refusals_chart(series: NamedSeries) -> ChartPanel:
 def _latency_chart(series: NamedSeries) -> ChartPanel:
     points = [
         (
-            f"{name}: median {milliseconds(one.median_ms)}, p95 {milliseconds(one.p95_ms)}",
+            f"{name}: median {format_duration(one.median_ms)}, p95 {format_duration(one.p95_ms)}",
             (one.median_ms, one.p95_ms),
         )
         for name, one in series
@@ -215,11 +215,13 @@ def _latency_chart(series: NamedSeries) -> ChartPanel:
     most = max((one.p95_ms for _, one in series if one.p95_ms is not None), default=None)
     return ChartPanel(
         "Latency",
-        "Nothing ran" if most is None else f"p95 at most {milliseconds(most)}",
+        "Nothing ran" if most is None else f"p95 at most {format_duration(most)}",
         (("median", "median"), ("p95", "p95")),
-        lined(points, ("median", "p95")),
+        line_chart(points, ("median", "p95")),
         ("Median", "p95"),
-        _table_rows(series, lambda one: [milliseconds(one.median_ms), milliseconds(one.p95_ms)]),
+        _table_rows(
+            series, lambda one: [format_duration(one.median_ms), format_duration(one.p95_ms)]
+        ),
     )
 
 
@@ -230,7 +232,7 @@ def _cost_chart(series: NamedSeries) -> ChartPanel:
         "Cost",
         f"{money(total)} spent",
         (),
-        stacked(bars),
+        stacked_chart(bars),
         ("Cost",),
         _table_rows(series, lambda one: [money(one.cost)]),
     )

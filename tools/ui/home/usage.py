@@ -16,7 +16,7 @@ from tools.accounts.user_permissions import may
 from tools.errors import Malformed
 from tools.shapes import money
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.charts import Chart, stacked
+from tools.ui.charts import Chart, stacked_chart
 from tools.usage.usage_reports import (
     DIMENSIONS,
     Ranked,
@@ -170,4 +170,4 @@ def usage_charts(days: Usage) -> dict[str, Chart]:
         for day, one in of_days
     ]
     costs = [(f"{day}: {money(one.cost)}", [("cost", float(one.cost))]) for day, one in of_days]
-    return {"calls_chart": stacked(calls), "cost_chart": stacked(costs)}
+    return {"calls_chart": stacked_chart(calls), "cost_chart": stacked_chart(costs)}

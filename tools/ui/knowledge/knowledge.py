@@ -30,7 +30,7 @@ from tools.knowledge.graph_documents import Syntax
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.layout import LayoutBox, LayoutDrawing, chain, cut, drawn
+from tools.ui.layout import LayoutBox, LayoutDrawing, draw_layout, edge_boxes, shorten_name
 from tools.ui.playground.call_form import default_group, default_state
 from tools.web.reauthentication import Proof, proof
 
@@ -153,7 +153,9 @@ def draw_neighborhood(
         if start in columns and end in columns:
             ways[start, end].append(local_name(predicate))
     shown = list(ways.items())[:MOST_EDGES]
-    return drawn([*boxes.values()], [chain(boxes[a], boxes[b], by) for (a, b), by in shown])
+    return draw_layout(
+        [*boxes.values()], [edge_boxes(boxes[a], boxes[b], by) for (a, b), by in shown]
+    )
 
 
 def _search_query(request: HttpRequest) -> entity_search.EntitySearchQuery:
@@ -276,4 +278,10 @@ def _next_column(column: int, side: int) -> int:
 
 def _entity_box(one: EntityLabel, column: int, url: str) -> LayoutBox:
     caption = one.type or ("entity" if one.known else "only named")
-    return LayoutBox(column, [cut(one.label), cut(caption)], kind="thing", hint=one.label, url=url)
+    return LayoutBox(
+        column,
+        [shorten_name(one.label), shorten_name(caption)],
+        kind="thing",
+        hint=one.label,
+        url=url,
+    )

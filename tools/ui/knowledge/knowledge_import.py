@@ -88,7 +88,7 @@ def _handle_form(request: PageRequest, shown: KnowledgeImportPage) -> None:
 
 def _previewed_document(request: PageRequest) -> KnowledgeImportInput:
     """The document of the preview. Raises `Malformed`."""
-    raw = sealed_forms.opened(request.POST.get("kept", ""), request.user, _FORM_NAME)
+    raw = sealed_forms.open_state(request.POST.get("kept", ""), request.user, _FORM_NAME)
     return KnowledgeImportInput(raw["text"], Syntax(raw["syntax"]), raw["name"])
 
 
@@ -135,7 +135,7 @@ def _render_page(request: PageRequest, shown: KnowledgeImportPage) -> HttpRespon
     }
     if preview is not None and shown.given is not None:
         context |= _preview_context(preview)
-        context["kept"] = sealed_forms.sealed(shown.given.raw, request.user, _FORM_NAME)
+        context["kept"] = sealed_forms.seal_state(shown.given.raw, request.user, _FORM_NAME)
     return render(request, TEMPLATE, context, status=shown.status)
 
 

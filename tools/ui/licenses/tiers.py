@@ -59,7 +59,7 @@ class TierForm:
     errors: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def of_tier(cls, tier: LicenseTier) -> "TierForm":
+    def from_tier(cls, tier: LicenseTier) -> "TierForm":
         return cls(
             EVERY if tier.builtin_tools is None else THESE,
             list(tier.builtin_tools or ()),
@@ -71,7 +71,7 @@ class TierForm:
         )
 
     @classmethod
-    def given(cls, data: QueryDict, known: Iterable[str]) -> "TierForm":
+    def from_query(cls, data: QueryDict, known: Iterable[str]) -> "TierForm":
         known = {*known}
         form = cls(
             data.get("builtin", ""),
@@ -123,10 +123,10 @@ def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
     tier, snapshot = tier_by_id(tier_id), snapshot_of(request)
     known = known_builtins(tier, snapshot)
     if request.method == "POST":
-        return _save_terms(request, tier, TierForm.given(request.POST, known), known)
+        return _save_terms(request, tier, TierForm.from_query(request.POST, known), known)
     if request.GET.get("show") != "yes":
-        return _render_form(request, tier, TierForm.of_tier(tier), known)
-    return _render_preview(request, tier, TierForm.given(request.GET, known), known)
+        return _render_form(request, tier, TierForm.from_tier(tier), known)
+    return _render_preview(request, tier, TierForm.from_query(request.GET, known), known)
 
 
 @proof(Proof.NEEDED)

@@ -22,8 +22,8 @@ from tools.messaging.outbox import MessageRefused, inbox_items, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners.messages import try_channel
 from tools.ui.access import PageRequest, page
-from tools.ui.display import pieces
-from tools.ui.inputs import FormInput, Widget, choices, placed, plain, words
+from tools.ui.display import visible_pieces
+from tools.ui.inputs import FormInput, Widget, choices, form_values, place_errors, split_names
 from tools.web.reauthentication import Proof, proof
 
 PAGE_SIZE = 25
@@ -60,7 +60,10 @@ def message_list(request: PageRequest) -> HttpResponseBase:
     found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "page": found,
-        "rows": [(one, STATE_TONES[MessageState(one.state)], pieces(one.subject)) for one in found],
+        "rows": [
+            (one, STATE_TONES[MessageState(one.state)], visible_pieces(one.subject))
+            for one in found
+        ],
         "state": state,
         "states": MessageState.values,
     }
@@ -86,7 +89,7 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     """Send a test message over the channel to the addressees of the form."""
     require(request.caller, "change_messagechannel")
     row = find_channel(request.user.organization, name)
-    recipients = plain(request.POST).get("to", "").replace(",", " ").split()
+    recipients = form_values(request.POST).get("to", "").replace(",", " ").split()
     try:
         sent = try_channel(channel=row, recipients=recipients, by=actor_of(request.caller))
     except MessageRefused as refusal:
@@ -102,7 +105,10 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
 def inbox_page(request: PageRequest) -> HttpResponseBase:
     """The user's messages, the newest first."""
     found = Paginator(_inbox_items(request), PAGE_SIZE).get_page(request.GET.get("page"))
-    items = [(one, pieces(one.message.subject), pieces(one.message.body)) for one in found]
+    items = [
+        (one, visible_pieces(one.message.subject), visible_pieces(one.message.body))
+        for one in found
+    ]
     return render(request, "messages/inbox.html", {"page": found, "items": items})
 
 
@@ -246,7 +252,7 @@ def _fill_inputs(inputs: list[FormInput], said: dict[str, Any]) -> None:
 
 def _parse_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
     """The submitted values in the API's format; they stay in the form, except secrets."""
-    given = plain(request.POST)
+    given = form_values(request.POST)
     said: dict[str, Any] = {}
     for one in inputs:
         typed = given.get(one.key, "").replace("\r\n", "\n")
@@ -254,7 +260,7 @@ def _parse_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, An
         if one.widget == Widget.CHECK:
             said[one.key] = bool(typed)
         elif one.key == "recipients":
-            said[one.key] = words(typed.replace("\n", ","))
+            said[one.key] = split_names(typed.replace("\n", ","))
         elif one.key in _SECRET_FIELDS:
             said |= {one.key: typed} if typed and typed != MASK else {}
         elif one.key in _NUMBER_FIELDS:
@@ -277,8 +283,10 @@ def _render_form(
 ) -> HttpResponse:
     flaws: list[dict[str, str]] = []
     if error is not None:
-        told = error.details.get("errors") or [{"field": "", "message": error.message}]
-        flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in told], inputs)
+        found = error.details.get("errors") or [{"field": "", "message": error.message}]
+        flaws = place_errors(
+            [one | {"field": one["field"].partition("[")[0]} for one in found], inputs
+        )
     context = {
         "inputs": inputs, "row": row, "kind": kind, "kinds": MessageKind.values,
         "flaws": flaws, "refused": error is not None, "tests_to": kind in _RECIPIENT_HELP,

@@ -40,7 +40,7 @@ class ParameterField:
     widget: str
     required: bool
     description: str
-    hint: str = ""
+    constraint: str = ""
     value: str = ""
     options: list[tuple[str, str]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -58,15 +58,15 @@ class ParameterForm:
     rest: ParameterField | None
 
     @property
-    def every(self) -> list[ParameterField]:
+    def all_fields(self) -> list[ParameterField]:
         return self.fields + ([self.rest] if self.rest else [])
 
     @property
     def flawed(self) -> bool:
-        return any(item.errors for item in self.every)
+        return any(item.errors for item in self.all_fields)
 
     def fill(self, data: Mapping[str, str]) -> None:
-        for item in self.every:
+        for item in self.all_fields:
             # A browser sends the line ends of RFC 2046; the tool gets them as typed.
             item.value = data.get(item.key, "").replace("\r\n", "\n")
 
@@ -91,7 +91,7 @@ class ParameterForm:
         if self.rest:
             self.rest.value = pretty(left) if left else ""
         held = self.parameters()
-        for item in self.every:
+        for item in self.all_fields:
             item.errors = []
         return json.dumps(held, sort_keys=True) == json.dumps(dict(parameters), sort_keys=True)
 
@@ -124,7 +124,7 @@ class PlaygroundAttempt:
     other: str = ""
 
     @property
-    def asked(self) -> list[str]:
+    def requested_groups(self) -> list[str]:
         other = [self.other] if self.other and self.other not in self.groups else []
         return self.groups + other
 
@@ -203,7 +203,7 @@ def _parameter_field(name: str, schema: Any, required: bool) -> ParameterField:
         widget=_choose_widget(name, kind, schema),
         required=required,
         description=str(schema.get("description") or ""),
-        hint=_constraint_text(schema),
+        constraint=_constraint_text(schema),
         options=_select_options(kind, schema, required),
     )
     if default is not None:

@@ -29,7 +29,7 @@ from tools.execution.reading import readable
 from tools.models import Execution
 from tools.shapes import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
-from tools.ui.display import cut, milliseconds, pretty
+from tools.ui.display import format_duration, pretty, truncate
 from tools.ui.executions.executions import execution_context
 from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
 from tools.ui.playground.replay import (
@@ -222,7 +222,7 @@ def _execute(
     parameters: dict[str, Any],
 ) -> None:
     attempt = play.attempt
-    call = Call(play.tool.name, parameters, group=attempt.asked, state=attempt.state)
+    call = Call(play.tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
     wait_s = LIVE_WAIT_S if request.htmx else WAIT_S
     try:
         execution = actions.execute(caller=standing.caller, call=call, wait_s=wait_s)
@@ -278,7 +278,7 @@ def _new_form(
     play = PlaygroundForm(tool, new_attempt(tool, standing.caller, standing.snapshot))
     if source is None:
         play.raw = pretty(play.attempt.form.parameters())
-        for item in play.attempt.form.every:
+        for item in play.attempt.form.all_fields:
             item.errors = []
         return play
     play.load(source.parameters)
@@ -305,7 +305,7 @@ def _call_snippets(
         address,
         tool=play.tool.name,
         parameters=parameters,
-        groups=attempt.asked,
+        groups=attempt.requested_groups,
         state=attempt.state,
     )
 
@@ -357,7 +357,7 @@ def _call_history(request: PageRequest) -> list[Execution]:
         rows.select_related("agent").only(*_HISTORY_FIELDS).order_by("-created_at")[:MOST_HISTORY]
     )
     for row in found:
-        row.shown_duration = milliseconds(row.duration_ms)  # type: ignore[attr-defined]
+        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
     return found
 
 
@@ -374,4 +374,4 @@ def _playground_url(asked: dict[str, str]) -> str:
 
 
 def _body_text(value: dict[str, Any]) -> str:
-    return cut(pretty(value))
+    return truncate(pretty(value))

@@ -19,7 +19,7 @@ from tools.execution import actions
 from tools.execution.reading import readable
 from tools.execution.redacted import redacted
 from tools.models import Execution
-from tools.ui.display import DiffLine, milliseconds, output_of, text_difference
+from tools.ui.display import DiffLine, diff_texts, format_duration, output_text
 
 _REDACTION = re.compile(
     r"\[redacted [0-9a-f]{12}\]|… \d+ more(?: characters)?(?: \[whole [0-9a-f]{12}\])?\Z"
@@ -103,17 +103,17 @@ def remove_redactions(parameters: Any) -> tuple[dict[str, Any], list[str]]:
 def compare_results(before: Execution, after: Execution) -> ReplayComparison:
     """Compares redacted results. Outputs are compared only if both calls succeeded."""
     said, says = redacted(before), redacted(after)
-    told = [
+    values = [
         ("Status", str(before.stage), str(after.stage)),
         ("Error", before.error_code or "–", after.error_code or "–"),
         ("What it says", said["error_message"] or "–", says["error_message"] or "–"),
         ("Version", before.tool_version.label, after.tool_version.label),
-        ("Duration", milliseconds(before.duration_ms), milliseconds(after.duration_ms)),
+        ("Duration", format_duration(before.duration_ms), format_duration(after.duration_ms)),
     ]
-    rows = [(name, old, new, old != new and name != "Duration") for name, old, new in told]
-    old, new = (output_of(Status.SUCCESS, one["output"]) if one["output"] is not None else ""
+    rows = [(name, old, new, old != new and name != "Duration") for name, old, new in values]
+    old, new = (output_text(Status.SUCCESS, one["output"]) if one["output"] is not None else ""
                 for one in (said, says))  # fmt: skip
-    return ReplayComparison(before, rows, text_difference(old.splitlines(), new.splitlines()))
+    return ReplayComparison(before, rows, diff_texts(old.splitlines(), new.splitlines()))
 
 
 def find_replayed_execution(person: Caller, identifier: str, tool: str) -> Execution | None:

@@ -30,9 +30,9 @@ from tools.ui.inputs import (
     FormInput,
     Widget,
     choices,
-    listed,
-    placed,
-    plain,
+    form_values,
+    parse_name_choice,
+    place_errors,
 )
 from tools.ui.servers.servers import TRANSPORTS
 from tools.web.reauthentication import Proof, proof
@@ -129,7 +129,7 @@ def credentials_page(request: PageRequest, name: str) -> HttpResponseBase:
     row = mcp_servers.find_server(request.user.organization, name)
     if request.method == "GET":
         return _render_credentials(request, row)
-    given, by = plain(request.POST), actor_of(request.caller)
+    given, by = form_values(request.POST), actor_of(request.caller)
     if owner := given.get("remove"):
         mcp_servers.delete_credential(row=row, owner=owner[:200], by=by)
         messages.success(request, f"The credentials of {owner} are removed.")
@@ -245,24 +245,24 @@ def _parse_inputs(
     request: PageRequest, inputs: list[FormInput], row: McpServer, transport: str
 ) -> dict[str, Any]:
     """The submitted values in the API's format; the inputs keep the submitted texts."""
-    given = plain(request.POST)
+    given = form_values(request.POST)
     for one in inputs:
         one.value = given.get(one.key, "").replace("\r\n", "\n")
-    told = {one.key: one.value.strip() for one in inputs}
+    values = {one.key: one.value.strip() for one in inputs}
     field = _secret_field(transport)
     said: dict[str, Any] = {
-        key: told[key] for key in ("credential_scope", "on_drift", "remote_name")
+        key: values[key] for key in ("credential_scope", "on_drift", "remote_name")
     }
     said |= {
         "transport": str(transport),
-        "url": told.get("url", ""),
-        "command": told.get("command", ""),
-        "args": [line for line in told.get("args", "").splitlines() if line],
-        "group": listed(told["group_kind"], told["group"]),
-        "check_every_s": _parse_number(told["check_every_s"]),
+        "url": values.get("url", ""),
+        "command": values.get("command", ""),
+        "args": [line for line in values.get("args", "").splitlines() if line],
+        "group": parse_name_choice(values["group_kind"], values["group"]),
+        "check_every_s": _parse_number(values["check_every_s"]),
         field: parse_secrets(field, given, getattr(row, field)),
     }
-    return said | ({"enabled": bool(told["enabled"])} if "enabled" in told else {})
+    return said | ({"enabled": bool(values["enabled"])} if "enabled" in values else {})
 
 
 def _parse_number(text: str) -> float | str:
@@ -291,7 +291,7 @@ def _render_form(
         "transports": TRANSPORTS.items(),
         "secrets": secret_inputs(field, title, getattr(row, field)),
         "nothing_allowed": chosen == Transport.STDIO and not settings.MCP_STDIO_ALLOWED,
-        "flaws": placed(_form_errors(error), inputs),
+        "flaws": place_errors(_form_errors(error), inputs),
         "refused": error is not None,
     }
     return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)

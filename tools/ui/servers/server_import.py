@@ -23,7 +23,7 @@ from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed
 from tools.models import McpServer, Tool
 from tools.ui.access import PageRequest, page
-from tools.ui.display import DefinitionText, VisiblePiece, definition_text, pieces, pretty
+from tools.ui.display import DefinitionText, VisiblePiece, definition_text, pretty, visible_pieces
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,
@@ -32,9 +32,9 @@ from tools.ui.inputs import (
     FormInput,
     Widget,
     choices,
-    listed,
-    placed,
-    plain,
+    form_values,
+    parse_name_choice,
+    place_errors,
 )
 from tools.web.reauthentication import Proof, proof
 
@@ -42,7 +42,7 @@ TEMPLATE = "servers/server_import.html"
 MOST_SELECTED = 50  # tools that a user can review at once
 LONGEST_DESCRIPTION = 240
 _STATE_CHOICES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
-_HINT_TEXTS = {
+_ANNOTATION_TEXTS = {
     "pure": "says it only reads",
     "idempotent": "says it may be repeated",
     "requires_confirmation": "says it may destroy",
@@ -59,7 +59,7 @@ class ListedTool:
     change: str
     title: list[VisiblePiece]
     about: list[VisiblePiece]
-    hint: str
+    annotation: str
     suspicions: list[str]
     fields: list[tuple[str, list[VisiblePiece], list[VisiblePiece]]] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class ToolSelection:
 def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "add_tool")
     row = mcp_servers.find_server(request.user.organization, name)
-    given = plain(request.POST)
+    given = form_values(request.POST)
     picks = _selected_tools(row, request.POST.getlist("pick"))
     if not picks:
         messages.warning(request, "No tool was picked, or none that the server still lists.")
@@ -126,8 +126,10 @@ def import_item(picked: ToolSelection) -> dict[str, Any]:
         "tool": picked.listed.tool,
         "digest": picked.digest,
         "name": values["name"],
-        "group": listed(values["group_kind"], values["group"]),
-        "available_in_states": listed(values["states_kind"], values["available_in_states"]),
+        "group": parse_name_choice(values["group_kind"], values["group"]),
+        "available_in_states": parse_name_choice(
+            values["states_kind"], values["available_in_states"]
+        ),
         "state": values["state"] or None,
         "delivery": values["delivery"],
         "requires_confirmation": bool(values["requires_confirmation"]),
@@ -141,7 +143,7 @@ def _import_selected(
     items, by = [import_item(one) for one in picks], actor_of(request.caller)
     tried = mcp_import.import_tools(row=row, items=items, by=by, dry_run=True)
     for one, said in zip(picks, tried, strict=True):
-        one.flaws = placed(said.errors, one.inputs)
+        one.flaws = place_errors(said.errors, one.inputs)
     if any(said.result == "refused" for said in tried):
         return _render_selection(request, row, picks, status=400)
     with transaction.atomic():
@@ -188,15 +190,16 @@ def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedToo
     identity = f"{ours}\n{entry['tool']}".encode(errors="replace")
     about = str(raw.get("description") or "")
     cut = "…" if len(about) > LONGEST_DESCRIPTION else ""
-    hint = suggested(raw)
+    suggestions = suggested(raw)
+    annotation = str(suggestions.get("delivery") or next(iter(suggestions), ""))
     return ListedTool(
         key=hashlib.sha256(identity).hexdigest()[:16],
         tool=entry["tool"],
         ours=ours,
         change=entry["change"],
-        title=pieces(entry["tool"]),
-        about=pieces(about[:LONGEST_DESCRIPTION] + cut),
-        hint=_HINT_TEXTS.get(str(hint.get("delivery") or next(iter(hint), "")), ""),
+        title=visible_pieces(entry["tool"]),
+        about=visible_pieces(about[:LONGEST_DESCRIPTION] + cut),
+        annotation=_ANNOTATION_TEXTS.get(annotation, ""),
         suspicions=entry["suspicions"],
         fields=[(one["field"], _value_pieces(one["before"]), _value_pieces(one["after"]))
                 for one in entry["fields"] if entry["change"] == "changed"],
@@ -204,7 +207,9 @@ def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedToo
 
 
 def _value_pieces(value: Any) -> list[VisiblePiece]:
-    return pieces("" if value is None else value if isinstance(value, str) else pretty(value))
+    return visible_pieces(
+        "" if value is None else value if isinstance(value, str) else pretty(value)
+    )
 
 
 def _import_inputs(one: ListedTool, current: dict[str, Any] | None) -> list[FormInput]:

@@ -21,7 +21,7 @@ from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.shapes import mcp_server_shape
 from tools.ui.access import PageRequest, page
-from tools.ui.display import SourceStatus, VisiblePiece, pieces
+from tools.ui.display import SourceStatus, VisiblePiece, visible_pieces
 from tools.ui.servers.server_import import ListedTool, listed_tools
 from tools.web.reauthentication import Proof, proof
 
@@ -84,7 +84,7 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
         "transport": TRANSPORTS[Transport(row.transport)],
         "shape": mcp_server_shape(row),
         "standing": server_status(row),
-        "error": pieces(row.last_error),
+        "error": visible_pieces(row.last_error),
         "breaker": _is_breaker_open(row),
         "tools": tools,
         "differing": [one for one in tools if one.differs],
@@ -158,7 +158,9 @@ def _tool_findings(
 ) -> list[tuple[list[VisiblePiece], list[VisiblePiece]]]:
     """Tools and their findings, with invisible characters made visible."""
     found = [one for one in row.findings if one["result"] == result]
-    return [(pieces(_shorten(one["tool"])), pieces(one["message"])) for one in found]
+    return [
+        (visible_pieces(_shorten(one["tool"])), visible_pieces(one["message"])) for one in found
+    ]
 
 
 def _shorten(name: str) -> str:
@@ -186,7 +188,7 @@ def _server_row(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRo
         row=row,
         transport=TRANSPORTS[Transport(row.transport)],
         standing=server_status(row),
-        error=pieces(row.last_error) if row.dead_since else [],
+        error=visible_pieces(row.last_error) if row.dead_since else [],
         breaker=_is_breaker_open(row),
         listed=None if row.snapshot is None else len(row.snapshot),
         imported=len(pins),

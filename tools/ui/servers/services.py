@@ -30,8 +30,25 @@ from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import default_client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
 from tools.ui.access import PageRequest, page
-from tools.ui.display import SourceStatus, VisiblePiece, difference, mixed_words, pieces, pretty
-from tools.ui.inputs import DEFAULT, GROUPS, NONE, THESE, FormInput, Widget, listed, placed, plain
+from tools.ui.display import (
+    SourceStatus,
+    VisiblePiece,
+    diff_definitions,
+    mixed_words,
+    pretty,
+    visible_pieces,
+)
+from tools.ui.inputs import (
+    DEFAULT,
+    GROUPS,
+    NONE,
+    THESE,
+    FormInput,
+    Widget,
+    form_values,
+    parse_name_choice,
+    place_errors,
+)
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, SERVICE_TEMPLATE = "servers/services.html", "servers/service.html"
@@ -143,7 +160,7 @@ def queue_status(row: ToolService) -> ToolServiceQueueStatus | None:
 
 
 def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
-    text = pieces(row.announcement)
+    text = visible_pieces(row.announcement)
     hidden, mixed = sum(bool(piece.name) for piece in text), mixed_words(row.announcement)
     try:
         said = read_announcement(row.announcement, organization=row.organization.slug)
@@ -155,7 +172,7 @@ def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementRevi
         flaw="",
         document=text,
         # JSON may escape hidden characters, so they are counted in the parsed values.
-        hidden=max(hidden, sum(bool(one.name) for one in pieces(pretty([*said.tools])))),
+        hidden=max(hidden, sum(bool(one.name) for one in visible_pieces(pretty([*said.tools])))),
         mixed=mixed or mixed_words(pretty([*said.tools])),
         service=_service_differences(row, said),
         tools=[_compare_tool(one, there.get(one["name"])) for one in said.tools],
@@ -171,7 +188,7 @@ def decide_announcement(request: PageRequest, name: str) -> HttpResponseBase:
     again and decide nothing."""
     require(request.caller, "change_toolservice")
     row = services.find_service(request.user.organization, name)
-    given = plain(request.POST)
+    given = form_values(request.POST)
     digest, word = given.get("digest", ""), given.get("do", "")
     if word not in {"approve", "reject"}:
         raise Malformed("The form names nothing to do. Reload the page and try again.")
@@ -203,7 +220,7 @@ def write_service(request: PageRequest) -> HttpResponseBase:
     inputs = _service_inputs(None)
     if request.method == "GET":
         return _render_form(request, inputs, None)
-    _fill_inputs(inputs, plain(request.POST))
+    _fill_inputs(inputs, form_values(request.POST))
     try:
         row = services.create_service(
             organization=request.user.organization,
@@ -225,7 +242,7 @@ def change_service(request: PageRequest, name: str) -> HttpResponseBase:
     inputs = _service_inputs(row)
     if request.method == "GET":
         return _render_form(request, inputs, row)
-    _fill_inputs(inputs, plain(request.POST))
+    _fill_inputs(inputs, form_values(request.POST))
     try:
         services.change_service(row=row, changes=_parse_inputs(inputs), by=actor_of(request.caller))
     except ToolcribError as error:
@@ -281,17 +298,17 @@ def _groups_text(names: list[str] | None) -> str:
 
 
 def _compare_tool(definition: dict[str, Any], tool: Tool | None) -> OfferedTool:
-    whole = pieces(pretty(ordered_definition(definition)))
+    whole = visible_pieces(pretty(ordered_definition(definition)))
     if tool is None or tool.version is None:
         return OfferedTool(definition["name"], "new", whole)
     lines = (
-        difference(
+        diff_definitions(
             _canonical_definition(tool.version.definition), _canonical_definition(definition)
         )
         or []
     )
-    told = [(line.kind, pieces(line.text)) for line in lines]
-    return OfferedTool(definition["name"], "changed" if lines else "same", whole, told)
+    changes = [(line.kind, visible_pieces(line.text)) for line in lines]
+    return OfferedTool(definition["name"], "changed" if lines else "same", whole, changes)
 
 
 def _canonical_definition(definition: dict[str, Any]) -> dict[str, Any]:
@@ -363,11 +380,13 @@ def _input_values(inputs: list[FormInput]) -> dict[str, str]:
 
 
 def _parse_inputs(inputs: list[FormInput]) -> dict[str, Any]:
-    told = _input_values(inputs)
-    said: dict[str, Any] = {"default_groups": listed(told["groups_kind"], told["groups"])}
-    if "request_queue" in told:
-        said |= {key: told[key] for key in ("request_queue", "response_queue")}
-        lines = [line.split() for line in told["config_params"].splitlines() if line.strip()]
+    values = _input_values(inputs)
+    said: dict[str, Any] = {
+        "default_groups": parse_name_choice(values["groups_kind"], values["groups"])
+    }
+    if "request_queue" in values:
+        said |= {key: values[key] for key in ("request_queue", "response_queue")}
+        lines = [line.split() for line in values["config_params"].splitlines() if line.strip()]
         said["config_params"] = [_config_parameter(words) for words in lines]
     return said
 
@@ -386,13 +405,15 @@ def _render_form(
 ) -> HttpResponse:
     flaws: list[dict[str, str]] = []
     if error is not None:
-        told = error.details.get("errors") or [{"field": "", "message": error.message}]
-        flaws = placed([one | {"field": one["field"].partition("[")[0]} for one in told], inputs)
+        found = error.details.get("errors") or [{"field": "", "message": error.message}]
+        flaws = place_errors(
+            [one | {"field": one["field"].partition("[")[0]} for one in found], inputs
+        )
     context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
     return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)
 
 
 def _error_text(error: InvalidDefinition) -> str:
     flaws = error.details.get("errors") or []
-    told = "; ".join(f"{one['field']} {one['message']}" for one in flaws[:5])
-    return f"{error.message} {told}".strip()
+    details = "; ".join(f"{one['field']} {one['message']}" for one in flaws[:5])
+    return f"{error.message} {details}".strip()

@@ -45,12 +45,12 @@ class LayerAttacks:
     """The trial attacks on one layer of the sandbox."""
 
     name: str
-    through: list[AttackResult]
+    failed: list[AttackResult]
     contained: list[AttackResult]
 
     @property
-    def all(self) -> int:
-        return len(self.through) + len(self.contained)
+    def attack_count(self) -> int:
+        return len(self.failed) + len(self.contained)
 
 
 def notice(request: HttpRequest) -> dict[str, Any]:
@@ -147,6 +147,6 @@ def _group_attacks(attacks: Iterable[AttackResult]) -> list[list[AttackResult]]:
 def _layer_attacks(attacks: list[AttackResult]) -> LayerAttacks:
     first = attacks[0]
     degraded = f" ({first.backend})" if first.backend != Backend.PROCESS else ""
-    through = [attack for attack in attacks if not attack.contained]
+    failed = [attack for attack in attacks if not attack.contained]
     contained = [attack for attack in attacks if attack.contained]
-    return LayerAttacks(f"{first.level}{degraded}", through, contained)
+    return LayerAttacks(f"{first.level}{degraded}", failed, contained)

@@ -26,9 +26,9 @@ from tools.errors import Forbidden, ToolcribError
 from tools.insight.workflow_findings import findings
 from tools.models import Organization
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.display import cut
+from tools.ui.display import truncate
 from tools.ui.home.health import health_components
-from tools.ui.inputs import FormInput, Widget, choices, plain
+from tools.ui.inputs import FormInput, Widget, choices, form_values
 from tools.web.field_actions import LIMITS, WORKSPACE_QUOTA, change_organization_fields
 from tools.web.reauthentication import Proof, proof
 
@@ -88,7 +88,7 @@ def change_organization(request: PageRequest) -> HttpResponseBase:
     if request.method != "POST":
         return render(request, FORM_TEMPLATE, {"inputs": inputs})
     before = {one.key: one.value for one in inputs}
-    data = plain(request.POST)
+    data = form_values(request.POST)
     for one in inputs:
         one.value = data.get(one.key, "").strip()[:200]
     wanted = {one.key: _parse_value(one) for one in inputs if one.value != before[one.key]}
@@ -162,7 +162,7 @@ def _format_number(text: str) -> str:
 
 
 def _setting_row(one: SettingStatus) -> SettingRow:
-    told = one.described
+    setting = one.described
     if not one.shown:
         value = "set" if one.source else ""
     elif isinstance(one.value, str):
@@ -171,7 +171,7 @@ def _setting_row(one: SettingStatus) -> SettingRow:
         value = ", ".join(one.value)
     else:
         value = json.dumps(one.value, ensure_ascii=False, indent=2)
-    return SettingRow(told.name, cut(value), told.default, told.does, one.source)
+    return SettingRow(setting.name, truncate(value), setting.default, setting.does, one.source)
 
 
 def _count_findings(request: PageRequest) -> int | None:

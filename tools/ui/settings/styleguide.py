@@ -27,21 +27,23 @@ _SPACE = re.compile(r"--(space-\d):\s*([0-9.]+rem);")
 _ICON = re.compile(r'<symbol id="([a-z-]+)"')
 _DENSITY = re.compile(r"--(row|control|cell):\s*([0-9.]+rem);")
 MIN_CONTRAST = 4.5  # contrast of text and background: WCAG 2, level AA
-BACKGROUNDS = ("ground", "sheet", "sunken")
-TEXT_COLORS = ("ink", "ink-soft", "accent", "accent-strong", "good", "warn", "bad", "calm")
-# Colored texts on their washes, and texts on the accent color.
+BACKGROUNDS = ("background", "surface", "surface-sunken")
+TEXT_COLORS = (
+    "foreground", "foreground-soft", "accent", "accent-strong", "good", "warn", "bad", "calm",
+)  # fmt: skip
+# Colored texts on their backgrounds, and texts on the accent color.
 COLORED_PAIRS = (
-    ("good", "good-wash"),
-    ("warn", "warn-wash"),
-    ("bad", "bad-wash"),
-    ("calm", "calm-wash"),
-    ("accent-strong", "accent-wash"),
-    ("ink", "calm-wash"),
-    ("ink-soft", "calm-wash"),
-    ("ink", "bad-wash"),
+    ("good", "good-background"),
+    ("warn", "warn-background"),
+    ("bad", "bad-background"),
+    ("calm", "calm-background"),
+    ("accent-strong", "accent-background"),
+    ("foreground", "calm-background"),
+    ("foreground-soft", "calm-background"),
+    ("foreground", "bad-background"),
     ("on-accent", "accent"),
     ("on-accent", "accent-strong"),
-    ("ground", "ink"),
+    ("background", "foreground"),
 )
 PAIRS = (*product(TEXT_COLORS, BACKGROUNDS), *COLORED_PAIRS)
 _COLOR = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6});")

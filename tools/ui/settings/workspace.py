@@ -22,7 +22,7 @@ from tools.execution import actions, outputs
 from tools.execution.call import Call
 from tools.models import Execution
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.display import VisiblePiece, pieces
+from tools.ui.display import VisiblePiece, visible_pieces
 from tools.ui.playground.call_form import default_group, default_state
 
 DIRECTORY_TEMPLATE, FILE_TEMPLATE = "settings/workspace.html", "settings/workspace_file.html"
@@ -93,7 +93,7 @@ def file_page(request: PageRequest) -> HttpResponse:
         "look": look,
         "trail": _breadcrumbs(path),
         "binary": look.code == "ENCODING_MISMATCH",
-        "content": pieces(output["content"]),
+        "content": visible_pieces(output["content"]),
         "first": _page_url("workspace-file", path, 0) if offset else "",
         "after": _next_url("workspace-file", path, output["next_offset"]),
         "download": _page_url("workspace-download", path, 0),
@@ -164,7 +164,7 @@ def _breadcrumbs(path: str) -> list[tuple[list[VisiblePiece], str]]:
     steps = path.split("/") if path else []
     above = [("/".join(steps[: end + 1]), step) for end, step in enumerate(steps)]
     return [
-        (pieces(step), _page_url("workspace", place, 0) if place != path else "")
+        (visible_pieces(step), _page_url("workspace", place, 0) if place != path else "")
         for place, step in above
     ]
 
@@ -175,7 +175,7 @@ def _directory_entry(path: str, said: dict[str, Any]) -> DirectoryEntry:
     opens = kind in views and _UNREADABLE not in name
     below = f"{path}/{name}" if path else name
     url = _page_url(views[kind], below, 0) if opens else ""
-    return DirectoryEntry(pieces(name), kind, said["size"], said["modified"], url)
+    return DirectoryEntry(visible_pieces(name), kind, said["size"], said["modified"], url)
 
 
 def _next_url(view: str, path: str, offset: int | None) -> str:

@@ -23,7 +23,15 @@ from tools.catalog.workflow.workflow import (
 )
 from tools.insight.workflow_findings import findings
 from tools.ui.access import PageRequest, page, snapshot_of
-from tools.ui.layout import LABEL, LayoutBox, LayoutDrawing, chain, cut, drawn, label
+from tools.ui.layout import (
+    LABEL,
+    LayoutBox,
+    LayoutDrawing,
+    draw_layout,
+    edge_boxes,
+    edge_label,
+    shorten_name,
+)
 
 TEMPLATE = "workflow/workflow.html"
 MOST_FINDINGS = 100
@@ -124,7 +132,7 @@ def draw_workflow(
     _mark_states(states, marks, here)
     for (_, tools), boxes in zip(ways.items(), chains, strict=True):
         _mark_transition(next(box for box in boxes if box.kind == LABEL), tools, marks)
-    return drawn([*states.values()], chains)
+    return draw_layout([*states.values()], chains)
 
 
 def _group_findings(
@@ -215,7 +223,9 @@ def _state_box(node: StateNode, column: int) -> LayoutBox:
         caption = CAPTIONS[node.ended]
     else:
         caption = f"start · {count}" if node.name == START else count
-    return LayoutBox(column, [cut(node.name), caption], kind=_state_kind(node), hint=node.name)
+    return LayoutBox(
+        column, [shorten_name(node.name), caption], kind=_state_kind(node), hint=node.name
+    )
 
 
 def _state_kind(node: StateNode) -> str:
@@ -230,5 +240,5 @@ def _transition_boxes(
     """The boxes of an edge, from one state to the other."""
     end = states[way[1]]
     if way[0] is None:
-        return [label(end.column - 1, [EVERY_STATE], tools), end]
-    return chain(states[way[0]], end, tools)
+        return [edge_label(end.column - 1, [EVERY_STATE], tools), end]
+    return edge_boxes(states[way[0]], end, tools)

@@ -61,7 +61,7 @@ def test_a_person_is_shown_where_to_and_comes_back_connected(
     assert not McpAuthorization.objects.filter(server__organization=organization).exists()
 
 
-def test_coming_back_twice_or_as_nobody_who_left_connects_nothing(
+def test_a_callback_that_is_repeated_or_of_another_user_connects_nothing(
     admin_client: Client, client: Client, far: str
 ) -> None:
     url = asked_at(admin_client, far)
