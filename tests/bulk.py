@@ -13,8 +13,8 @@ from django.utils import timezone
 from audit.log import leaves
 from audit.models import AuditRecord
 from tests import factories
-from tools.catalog.knowledge.knowledge import import_graph
-from tools.catalog.search import words
+from tools.catalog.knowledge_graphs import import_graph
+from tools.catalog.search import tool_words
 from tools.catalog.signatures.keys import current_key
 from tools.catalog.signatures.versions import statement_of
 from tools.definitions.tool import definition_digest, read_definition
@@ -112,7 +112,7 @@ def tools(organization: Organization, count: int, groups: int) -> list[Tool]:
         row.version = _version(organization, row, one, key)
     ToolVersion.objects.bulk_create([row.version for row in rows if row.version], batch_size=1_000)
     Tool.objects.bulk_update(rows, ["version"], batch_size=500)
-    words.note_missing()
+    tool_words.note_missing()
     return rows
 
 

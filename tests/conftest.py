@@ -28,7 +28,7 @@ from tests.tools.approval_requests import call_awaiting_approval
 from tests.tools.execution.workers import stopped
 from tools.definitions.results import Status
 from tools.models import Agent, Confirmation, Execution, Organization, Tool, User
-from tools.runners.tool_runs import sandbox
+from tools.runners.tool_runs import sandbox_client
 
 # The same examples in every run, so that a failure is of the change under test. What new examples
 # would find, the part `exploring` looks for. How long one takes says something of the machine
@@ -82,7 +82,7 @@ def django_db_setup(servers_in: Path, django_db_blocker: Any) -> Iterator[None]:
         for connection in connections.all():
             connection.close()
             connection.close_pool()
-    sandbox().close()
+    sandbox_client().close()
 
 
 @pytest.fixture(scope="session", autouse=True)

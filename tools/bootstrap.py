@@ -11,7 +11,7 @@ from tools.accounts.account_actions import create_organization
 from tools.accounts.environment_settings import record_settings
 from tools.accounts.roles import update_roles
 from tools.catalog.builtins import install_builtins
-from tools.catalog.search.words import note_missing
+from tools.catalog.search.tool_words import note_missing
 from tools.definitions.callers import CallerKind
 from tools.models import LicenseTier, Organization, UsedName, User
 

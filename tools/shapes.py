@@ -15,9 +15,9 @@ from tools.agents.run_parameters import REACT
 from tools.agents.steps import AgentStep
 from tools.approvals import confirmation_rules
 from tools.catalog.group_openings import Closing
+from tools.catalog.groups import Member
 from tools.catalog.mcp.mcp_servers import written as mcp_written
-from tools.catalog.mcp.owners import owner_text, owner_texts
-from tools.catalog.membership import Member
+from tools.catalog.mcp.mcp_tokens import owner_text, owner_texts
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.sandbox.profiles import written

@@ -17,7 +17,7 @@ from tools.catalog import actions as catalog
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.sandbox import content_schemas, credentials, profiles
 from tools.catalog.services import services
-from tools.catalog.services.sources import save_source
+from tools.catalog.services.services import save_source
 from tools.catalog.signatures import drift
 from tools.licensing import tiers
 from tools.limits import allowances

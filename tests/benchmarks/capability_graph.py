@@ -21,7 +21,7 @@ django.setup()
 
 from tests.tools.policy.memory_catalogs import snapshot, tool  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
-from tools.catalog.workflow import capabilities  # noqa: E402
+from tools.catalog.workflow import chains  # noqa: E402
 from tools.definitions.capability.capability_search import PlanningTarget, given_ports, target_port  # noqa: E402
 
 TOOLS, FIELDS = 10_000, 500
@@ -38,7 +38,7 @@ def main() -> None:
     _show("made again after a change", [_warm(everything) for _ in range(ROUNDS)])
     place = snapshot(everything)
     usable = frozenset(place.tools)
-    graph = capabilities.graph_of(place)
+    graph = chains.capability_graph(place)
     for name, ask in (
         ("propose, within a field", lambda: _ask(place, usable, *_within(dice))),
         ("propose, from a text", lambda: _ask(place, usable, "text", f"summary {_field(dice)}")),
@@ -52,17 +52,17 @@ def main() -> None:
 
 
 def _cold(tools: list[CatalogTool]) -> float:
-    capabilities.forget()
+    chains.forget()
     return _warm(tools)
 
 
 def _warm(tools: list[CatalogTool]) -> float:
     place = snapshot(tools)
-    return _ms(lambda: capabilities.graph_of(place))
+    return _ms(lambda: chains.capability_graph(place))
 
 
 def _ask(place: Snapshot, usable: frozenset[str], have: str, want: str) -> Any:
-    return capabilities.proposals(
+    return chains.proposals(
         place, usable, given_ports({have: None}), PlanningTarget(target_port(want))
     )
 

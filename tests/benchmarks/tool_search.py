@@ -34,8 +34,8 @@ from django.db import connection  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.authorization.listings import usable_tools  # noqa: E402
 from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
-from tools.catalog.search import words  # noqa: E402
-from tools.catalog.search.search import ranked, relevant  # noqa: E402
+from tools.catalog.search import tool_words  # noqa: E402
+from tools.catalog.search.tool_search import rank_tools, relevant_tools  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier, Organization, Tool, ToolVersion  # noqa: E402
@@ -57,7 +57,7 @@ def main(tools: int) -> int:
         place, other = factories.organization("bench"), factories.organization("other")
         snapshot, _ = _stored(place, tools), _stored(other, tools)
         began = time.monotonic()
-        count = words.note_missing()
+        count = tool_words.note_missing()
         print(f"{count} tools, {time.monotonic() - began:.0f} s to write what they are found by")
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE tools_toolwords")
@@ -90,7 +90,7 @@ def _measure(snapshot: Snapshot) -> list[str]:
 
 
 def _search(snapshot: Snapshot, ask: Callable[[], str], tools: list[CatalogTool]) -> None:
-    list(relevant(ranked(snapshot, ask(), tools)))
+    list(relevant_tools(rank_tools(snapshot, ask(), tools)))
 
 
 def _listed(snapshot: Snapshot, ask: Callable[[], str], caller: Caller) -> None:

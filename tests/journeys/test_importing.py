@@ -6,7 +6,7 @@ from typing import Any
 
 from tests import factories
 from tests.journeys.client import Http
-from tools.catalog.imports.importing import import_items
+from tools.catalog.imports.catalog_import import import_items
 from tools.definitions.dialects import import_documents, import_entries
 
 TIMES = 12  # more than one thread and process answers

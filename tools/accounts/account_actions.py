@@ -22,7 +22,7 @@ from tools.accounts.bearer_tokens import hash_secret, new_token
 from tools.accounts.grants.grant_actions import check_narrowing, set_grants
 from tools.accounts.grants.impersonation import check_may_issue
 from tools.catalog.bounds import read_bound, read_days, read_quota
-from tools.catalog.listed import ListedFields
+from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox.credentials import check_named
 from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.tiers import require_level

@@ -22,7 +22,7 @@ from audit.events import Event, Outcome
 from config.http.errors import encode_json
 from tools.accounts import user_permissions
 from tools.accounts.callers import actor_of
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Conflict, Forbidden, Mismatch
@@ -128,7 +128,7 @@ def store_response(
     row.authority |= {"relied_on": sorted(relied_on)}
     row.had_secrets = bool(hidden)
     if hidden:
-        row.secrets = sealing.seal(
+        row.secrets = sealed_texts.seal(
             _text(hidden), organization=row.organization_id, row=row.attempt, purpose=PURPOSE
         )
     row.save(update_fields=["status", "answer", "headers", "authority", "had_secrets", "secrets"])
@@ -175,10 +175,10 @@ def _unseal_secrets(row: IdempotencyKey) -> dict[str, Any] | None:
     if row.secrets is None or row.began_at < timezone.now() - SECRETS_FOR:
         return None
     try:
-        text = sealing.unseal(
+        text = sealed_texts.unseal(
             bytes(row.secrets), organization=row.organization_id, row=row.attempt, purpose=PURPOSE
         )
-    except sealing.UnreadableSealedText:
+    except sealed_texts.UnreadableSealedText:
         return None
     hidden: dict[str, Any] = json.loads(text)
     return hidden

@@ -16,7 +16,7 @@ from tools.accounts.grants.grant_actions import save_group
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.catalog import actions
 from tools.catalog.registry import registry
-from tools.catalog.services.sources import save_source
+from tools.catalog.services.services import save_source
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import ToolcribError

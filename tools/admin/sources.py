@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from tools.admin.base import ReadOnly
-from tools.catalog.mcp.owners import keys_named, owner_text, owner_texts
+from tools.catalog.mcp.mcp_tokens import keys_named, owner_text, owner_texts
 from tools.models import (
     ContentSchema,
     ContentSchemaVersion,

@@ -15,7 +15,7 @@ from tools.agents.planning.plan_language import PlanStep
 from tools.authorization import listings
 from tools.authorization.facts import check_groups_uncounted, question_of
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import ranked
+from tools.catalog.search.tool_search import rank_tools
 from tools.definitions.callers import Caller
 from tools.definitions.chains import expressions
 from tools.definitions.implementations.tool_types import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT
@@ -108,7 +108,7 @@ def _select_tools(
     usable: list[CatalogTool], snapshot: Snapshot, question: str
 ) -> Iterator[CatalogTool]:
     finders = [one for one in usable if one.definition.entry_point in (FIND_TOOLS, CALL_TOOL)]
-    best = [hit.tool for hit in ranked(snapshot, question, usable)]
+    best = [hit.tool for hit in rank_tools(snapshot, question, usable)]
     seen: set[str] = set()
     for tool in (*finders, *best, *usable):
         if tool.name not in seen and len(seen) < MOST_TOOLS:

@@ -104,7 +104,7 @@ def question_of(
 
 def tools_without_seat(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
     """The custom tools beyond the limit of a tier."""
-    return snapshot.settle(("beyond", limit), lambda: seats.beyond(snapshot, limit))
+    return snapshot.settle(("beyond", limit), lambda: seats.tools_without_seat(snapshot, limit))
 
 
 def authorize_call(question: Question, checks: tuple[GateCheck, ...]) -> list[str]:

@@ -14,7 +14,7 @@ from tools.authorization.facts import question_of
 from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.likeness import ranked, relevant
+from tools.catalog.search.similar_tools import rank_similar, similar_tools
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.errors import NotFound
@@ -143,8 +143,8 @@ def _similar_tools(tool: CatalogTool, snapshot: Snapshot) -> Iterator[CatalogToo
     raw = tool.definition.raw
     able = frozenset(raw["capabilities"])
     words = " ".join([tool.name, *raw["capabilities"], raw["title"] or "", raw["description"]])
-    candidates = ranked(snapshot, words, _MOST_INDEX_ENTRIES)
-    for found in relevant(one for one in candidates if one.tool != tool):
+    candidates = rank_similar(snapshot, words, _MOST_INDEX_ENTRIES)
+    for found in similar_tools(one for one in candidates if one.tool != tool):
         other = found.tool.definition.raw
         same = other["category"] == raw["category"] or not able.isdisjoint(other["capabilities"])
         if same and found.tool.enabled:

@@ -19,7 +19,7 @@ from tools.accounts.user_permissions import may
 from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
-from tools.catalog.signatures.verified import check_version
+from tools.catalog.signatures.version_signatures import check_version
 from tools.definitions.callers import Caller
 from tools.definitions.tool import Definition, ToolDefinition
 from tools.errors import Forbidden, Malformed, NotFound

@@ -24,7 +24,7 @@ from tools import metrics
 from tools.accounts.user_permissions import may
 from tools.authorization.known_names import drop_unknown_names, group_label, state_label
 from tools.catalog.group_openings import is_reached, openings_of
-from tools.catalog.membership import members_of
+from tools.catalog.groups import members_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD

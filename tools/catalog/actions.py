@@ -24,15 +24,18 @@ from tools.catalog.groups import (
 )
 from tools.catalog.locked_catalog import LockedCatalog
 from tools.catalog.sandbox.profiles import check_reference
-from tools.catalog.search.words import forget_words, note_words
+from tools.catalog.search.tool_words import forget_words, note_words
 from tools.catalog.seats import check_room
 from tools.catalog.services.services import check_service
 from tools.catalog.signatures import newest
 from tools.catalog.signatures.keys import current_key
-from tools.catalog.signatures.labels import next_label
-from tools.catalog.signatures.origins import origin_of
-from tools.catalog.signatures.verified import check_current, check_version, verifies
-from tools.catalog.signatures.versions import statement_of
+from tools.catalog.signatures.version_signatures import (
+    check_current,
+    check_version,
+    origin_of,
+    verifies,
+)
+from tools.catalog.signatures.versions import next_label, statement_of
 from tools.catalog.tiers import forced_level, require_level, tier_of
 from tools.catalog.uniqueness import check_name, unique
 from tools.catalog.workflow.chains import check_chain, check_not_called
@@ -80,7 +83,7 @@ def register_tool(
         revision=revision,
     )
     version = _version(
-        tool, canonical, label=_label(definition), by=by, note=note or _said(definition),
+        tool, canonical, label=_label(definition), by=by, note=note or _change_note(definition),
         key=catalog.signing_key,
     )  # fmt: skip
     tool.version = version  # its row follows within the transaction
@@ -110,7 +113,9 @@ def update_tool(*, tool: Tool, definition: Any, by: Actor, note: str = "") -> To
     if definition_digest(canonical) == tool.version.digest:
         return tool
     before = tool.version.definition
-    add_version(tool, canonical, label=_label(definition), by=by, note=note or _said(definition))
+    add_version(
+        tool, canonical, label=_label(definition), by=by, note=note or _change_note(definition)
+    )
     note_groups(tool.organization, _groups(canonical))
     _record(Event.TOOL_UPDATE, tool, by, before, canonical)
     return tool
@@ -382,7 +387,7 @@ def _label(definition: Any) -> str | None:
     return str(label) if label else None
 
 
-def _said(definition: Any) -> str:
+def _change_note(definition: Any) -> str:
     """The author's reason for the version."""
     return str(definition.get("change_note") or "")
 

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import F
 from django.db.models.functions import Now
 
-from tools.catalog.membership import line_of
+from tools.catalog.groups import line_of
 from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD

@@ -1,10 +1,15 @@
-"""Validates tool groups as administrators write them: name, parent, schedule."""
+"""Validates tool groups as administrators write them: name, parent, schedule; and the groups and
+tools that each has as members.
+"""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from enum import Enum, auto
-from typing import Any
+from enum import Enum, StrEnum, auto
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from tools.catalog.listed import ListedFields
+from tools.catalog.list_fields import ListedFields
+from tools.catalog.registry import CatalogTool, Snapshot
 from tools.definitions.texts.names import WILDCARD, flaw_in_group, is_reserved_address
 from tools.definitions.values.schedules import read_schedule
 from tools.errors import Malformed
@@ -70,7 +75,9 @@ def parent_for(group: ToolGroup, name: str | None) -> ToolGroup | None:
     if group.name in line:
         way = " in ".join([group.name, *line[: line.index(group.name) + 1]])
         raise Malformed(f"The group would be within itself: {way}.", code="group_cycle")
-    below = max(len(_line(one, above, until=group.name)) for one in _within(group.name, above))
+    below = max(
+        len(_line(one, above, until=group.name)) for one in _with_descendants(group.name, above)
+    )
     if len(line) + below > DEEPEST:
         raise Malformed(
             f"Groups nest at most {DEEPEST} deep; under {name} it would be {len(line) + below}.",
@@ -133,6 +140,51 @@ def _line(name: str, above: Mapping[str, str | None], *, until: str | None = Non
     return line
 
 
-def _within(name: str, above: Mapping[str, str | None]) -> list[str]:
+def _with_descendants(name: str, above: Mapping[str, str | None]) -> list[str]:
     """A group and all that are in it."""
     return [name, *(one for one in above if one != name and name in _line(one, above))]
+
+
+class Through(StrEnum):
+    OWN = "own"
+    SOURCE = "source"  # default group of its service or server
+    PARENT = "parent"  # parent of another of its groups
+
+
+class Member(NamedTuple):
+    tool: str
+    through: Through
+
+
+def memberships(tool: CatalogTool, snapshot: Snapshot) -> dict[str, Through]:
+    """Every effective group, in the order of the names."""
+    own = snapshot.own_groups(tool)
+    unnamed = tool.definition.raw["group"] is None
+    first = Through.SOURCE if unnamed and own != tool.definition.groups else Through.OWN
+    return {
+        name: first if name in own else Through.PARENT for name in sorted(snapshot.groups_of(tool))
+    }
+
+
+def members_of(name: str, snapshot: Snapshot) -> tuple[Member, ...]:
+    """The tools in a group, in the order of their names."""
+    return snapshot.settle("members", lambda: _members(snapshot)).get(name, ())
+
+
+def line_of(name: str, snapshot: Snapshot) -> list[str]:
+    """A group, its parent, the parent's parent, and so on."""
+    line: list[str] = []
+    above: str | None = name
+    while above is not None and above not in line:
+        line.append(above)
+        group = snapshot.groups.get(above)
+        above = group.parent if group else None
+    return line
+
+
+def _members(snapshot: Snapshot) -> MappingProxyType[str, tuple[Member, ...]]:
+    found: dict[str, list[Member]] = defaultdict(list)
+    for tool in snapshot.sorted_tools:
+        for name, through in memberships(tool, snapshot).items():
+            found[name].append(Member(tool.name, through))
+    return MappingProxyType({name: tuple(members) for name, members in found.items()})

@@ -26,12 +26,11 @@ from sandbox.spec import Backend, IsolationLevel, Mount
 from tools import metrics
 from tools.builtin.manifest import ISOLATED
 from tools.catalog.mcp.mcp_catalog import CatalogServer, catalog_servers
-from tools.catalog.sandbox.hosts import Header, Item
-from tools.catalog.sandbox.paths import mounts_of
-from tools.catalog.signatures import sealing, versions
+from tools.catalog.sandbox.hosts import Header, Item, mounts_of
+from tools.catalog.signatures import sealed_texts, versions
 from tools.catalog.signatures.keys import keys_of
 from tools.catalog.signatures.newest import SignatureFileState, newest
-from tools.catalog.signatures.verified import ALTERED, ROLLED_BACK, signed
+from tools.catalog.signatures.version_signatures import ALTERED, ROLLED_BACK, signed
 from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import (
     DEFAULT_GROUP,
@@ -195,9 +194,9 @@ class CatalogCredential:
     sealed: bytes = field(repr=False)
 
     def opened(self) -> Header:
-        """Name and value of the header. Raises `sealing.Unreadable`."""
+        """Name and value of the header. Raises `UnreadableSealedText`."""
         organization, row = self.organization_id, self.id
-        return self.header, sealing.unseal(self.sealed, organization=organization, row=row)
+        return self.header, sealed_texts.unseal(self.sealed, organization=organization, row=row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def by_age[AnySeated: Seated](tools: Iterable[AnySeated]) -> list[AnySeated]:
     return sorted(tools, key=attrgetter("created_at", "id"))
 
 
-def beyond(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
+def tools_without_seat(snapshot: Snapshot, limit: int) -> frozenset[UUID]:
     """The custom tools without a seat, should the rows not have been set right yet."""
     custom = [tool for tool in snapshot.tools.values() if tool.custom and not put_out(tool)]
     if len(custom) <= limit:

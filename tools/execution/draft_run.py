@@ -18,8 +18,8 @@ from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.authorization.facts import IN_TRANSACTION, question_of
-from tools.catalog.proposing import proposed
 from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.tool_proposals import propose_tool
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
@@ -78,7 +78,7 @@ def run_draft(
     """Run a draft of a `code` tool once. Raises what saving it would raise, and `Refused`."""
     require(caller, "change_tool" if tool else "add_tool")
     by = actor_of(caller)
-    draft, catalog = proposed(
+    draft, catalog = propose_tool(
         organization=organization, tool=tool, definition=definition, snapshot=snapshot, by=by
     )
     terms = CallTerms(limits=DRAFT, parameters=parameters)

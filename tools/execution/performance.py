@@ -27,7 +27,7 @@ from tools.authorization.facts import IN_TRANSACTION, authorize_call, question_o
 from tools.authorization.known_names import group_label
 from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
 from tools.catalog.signatures import versions
-from tools.catalog.signatures.verified import ALTERED
+from tools.catalog.signatures.version_signatures import ALTERED
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import SIGNATURE_INVALID, Delivery
 from tools.errors import Malformed, Refused

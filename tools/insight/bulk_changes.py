@@ -16,8 +16,7 @@ from audit.actions import Actor
 from tools.accounts.user_permissions import require
 from tools.catalog import seats
 from tools.catalog.actions import amended, set_enabled, update_tool
-from tools.catalog.groups import check_names
-from tools.catalog.membership import line_of
+from tools.catalog.groups import check_names, line_of
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller

@@ -8,8 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from tools.accounts.grants.grant_actions import save_group
-from tools.catalog.groups import written
-from tools.catalog.membership import members_of
+from tools.catalog.groups import members_of, written
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.values.schedules import DAYS
 from tools.insight.tool_reach import Losers, losers

@@ -18,7 +18,7 @@ from django.utils import timezone
 from tools.accounts.user_permissions import may
 from tools.authorization.facts import question_of
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import ranked, relevant
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
@@ -106,7 +106,7 @@ class _Asking:
         """Tools that fit, each with the groups through which the caller could have it."""
         groups = {tool.name: self.having(tool) for tool in self.snapshot.sorted_tools}
         had = [tool for tool in self.snapshot.sorted_tools if groups[tool.name]]
-        for one in relevant(ranked(self.snapshot, question, had)):
+        for one in relevant_tools(rank_tools(self.snapshot, question, had)):
             count = used[one.tool.name]
             score = one.score * (1 + _OF_USE * math.log1p(count))
             yield Fitting(one.tool.name, score, count > 0), groups[one.tool.name]

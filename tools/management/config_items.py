@@ -4,9 +4,9 @@ from argparse import ArgumentTypeError
 from typing import Any
 
 from tools.catalog.actions import find_tool
-from tools.catalog.imports import exporting
-from tools.catalog.imports.importing_sources import server_descriptor, service_descriptor
-from tools.catalog.signatures.verified import trusted
+from tools.catalog.imports import catalog_export
+from tools.catalog.imports.import_results import server_descriptor, service_descriptor
+from tools.catalog.signatures.version_signatures import trusted
 from tools.definitions.dialects.import_entries import ImportItemKind
 from tools.definitions.texts.tool_formats import trustgraph_item
 from tools.definitions.vocabulary import SIGNATURE_INVALID
@@ -61,7 +61,7 @@ def item_value(row: Found) -> dict[str, Any]:
         raise Conflict(
             f"The stored version of {row.name} is not what was signed.", code=SIGNATURE_INVALID
         )
-    return trustgraph_item(exporting.written(row))
+    return trustgraph_item(catalog_export.written(row))
 
 
 def list_keys(organization: Organization) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.catalog.imports.importing_items import CREATED, REFUSED, UPDATED, ItemImportResult
+from tools.catalog.imports.import_results import CREATED, REFUSED, UPDATED, ItemImportResult
 from tools.catalog.registry import registry
 from tools.definitions.dialects import import_documents, import_entries
 from tools.definitions.dialects.import_documents import MAX_BYTES, ImportDocument

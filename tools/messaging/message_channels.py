@@ -17,9 +17,9 @@ from django.db import transaction
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.egress.rules.grammar import BrokenGrammar, Url, parse_host
-from tools.catalog.listed import ListedFields
+from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox.credentials import MASK
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import templates
 from tools.definitions.texts.names import (
@@ -169,13 +169,13 @@ def find_channel(organization: Organization, name: str) -> MessageChannel:
 def channel_secrets(row: MessageChannel) -> dict[str, str]:
     """The decrypted secrets. Raises `Conflict` where they cannot be decrypted any more."""
     try:
-        text = sealing.unseal(
+        text = sealed_texts.unseal(
             bytes(row.sealed),
             organization=row.organization_id,
             row=row.pk,
-            purpose=sealing.MESSAGES,
+            purpose=sealed_texts.MESSAGES,
         )
-    except sealing.UnreadableSealedText:
+    except sealed_texts.UnreadableSealedText:
         words = f"The secrets of the channel {row.name} do not open. Remove it and make it anew."
         raise Conflict(words, code="channel_unreadable") from None
     found: dict[str, str] = json.loads(text)
@@ -316,11 +316,11 @@ def _server_changed(row: MessageChannel, wanted: ChannelFields) -> bool:
 
 
 def _seal(row: MessageChannel, values: dict[str, str]) -> None:
-    row.sealed = sealing.seal(
+    row.sealed = sealed_texts.seal(
         json.dumps(values),
         organization=row.organization_id,
         row=row.pk,
-        purpose=sealing.MESSAGES,
+        purpose=sealed_texts.MESSAGES,
     )
 
 

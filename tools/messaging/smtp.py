@@ -22,7 +22,7 @@ from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.dial import client_context
 from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.rules.grammar import parse_host
-from tools.catalog.mcp import dialing
+from tools.catalog.mcp import mcp_transports
 
 _MOST_REPLIES = 256 * 1024  # bytes of one conversation
 _CONNECT_S = 15.0
@@ -69,7 +69,7 @@ def mail_content(sender: str, letter: MailMessage) -> bytes:
 def _connect(options: dict[str, Any], organization: str) -> socket.socket:
     """Connects to a checked address."""
     host, clear = parse_host(options["host"]), options["security"] == "none"
-    dialer = dialing.dialer("http" if clear else "https", organization)
+    dialer = mcp_transports.dialer("http" if clear else "https", organization)
 
     async def dial() -> socket.socket:
         line = await dialer.connect(host, options["port"], dialer.turns())
@@ -81,7 +81,7 @@ def _connect(options: dict[str, Any], organization: str) -> socket.socket:
             async with asyncio.timeout(_CONNECT_S):
                 return await dial()
 
-        return dialing.waited(bounded(), _CONNECT_S + 1)
+        return mcp_transports.wait_for(bounded(), _CONNECT_S + 1)
     except Denied as refusal:
         raise DeliveryFailed(f"{refusal.code}: {refusal}.") from None
     except TimeoutError:

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from audit.alerts.alert_channels import DeliveryFailed, signature
-from tools.catalog.mcp import dialing
-from tools.catalog.mcp.masking import Mask
+from tools.catalog.mcp import mcp_transports
+from tools.catalog.mcp.mcp_values import Mask
 from tools.httpclient import outbound
 from tools.models import Message
 
@@ -70,7 +70,7 @@ def _post_message(
         secrets["url"], [*common, *headers], body, timeout_s, message.organization.slug
     )
     try:
-        receipt = dialing.waited(work, timeout_s + _SPARE_S)
+        receipt = mcp_transports.wait_for(work, timeout_s + _SPARE_S)
     except TimeoutError:
         raise DeliveryFailed("The receiver did not answer in time.", begun=True) from None
     words = secrets_mask(secrets).text(receipt.words.decode("utf-8", "replace"))

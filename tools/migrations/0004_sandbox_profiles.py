@@ -49,7 +49,7 @@ class Migration(migrations.Migration):
                 (
                     "sealed",
                     models.BinaryField(
-                        help_text="The value, encrypted; see tools/catalog/signatures/sealing.py."
+                        help_text="The value, encrypted; see tools/catalog/signatures/keys.py."
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),

@@ -114,7 +114,7 @@ class EgressCredential(models.Model):
     name = models.CharField(max_length=63)
     header = models.CharField(max_length=64, help_text="Such as Authorization.")
     sealed = models.BinaryField(
-        help_text="The value, encrypted; see tools/catalog/signatures/sealing.py."
+        help_text="The value, encrypted; see tools/catalog/signatures/keys.py."
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -18,7 +18,7 @@ from sandbox.egress.rules.host_rules import Rules, read_rule
 from sandbox.errors import ErrorCode
 from sandbox.spec import Network, Preloaded, RunOutcome, SandboxResult, SandboxSpec
 from tools.builtin.manifest import HTTP_CALL
-from tools.catalog.mcp.masking import Mask
+from tools.catalog.mcp.mcp_values import Mask
 from tools.catalog.sandbox.hosts import Item, credentials_in, rules_of
 from tools.definitions.implementations.http_requests import ToolHttpRequest, build_request
 from tools.definitions.implementations.http_tools import BODILESS, UnusableArgument
@@ -30,7 +30,7 @@ from tools.runners.sandbox_runs import (
     credential_headers,
     missing_credential_result,
 )
-from tools.runners.tool_runs import ToolRun, sandbox
+from tools.runners.tool_runs import ToolRun, sandbox_client
 
 MOST_REDIRECTS = 3
 MOST_ANSWER = 32 * MIB
@@ -61,7 +61,7 @@ def run(job: ToolRun) -> SandboxResult:
         return _failure("CREDENTIAL_NOT_BOUND", str(error))
     except CredentialUnavailable as error:
         return missing_credential_result(error)
-    outcome = sandbox().run(
+    outcome = sandbox_client().run(
         _sandbox_spec(job, around, request, rule), cancelled=job.stop, until=job.until
     )
     return _tool_result(job, outcome, Mask(value for _, value in rule.headers))

@@ -12,8 +12,8 @@ from django.db import connection
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from tools.catalog.mcp import mcp_health, mcp_tokens
-from tools.catalog.mcp.masking import Mask, of_values
 from tools.catalog.mcp.mcp_catalog import CatalogServer
+from tools.catalog.mcp.mcp_values import Mask, mask_of_values
 from tools.catalog.mcp.upstreams import endpoint_of, hub, owner_of
 from tools.definitions.mcp import call_results
 from tools.definitions.mcp.repairs import Repair, clean_value, repair_empty_objects
@@ -64,7 +64,7 @@ def _call_with_token(
         endpoint = endpoint_of(server, owner, refused=refused)
     except UpstreamFailure as problem:
         return _failure(problem.code, str(problem), Mask(()))
-    mask = of_values(endpoint.secrets)
+    mask = mask_of_values(endpoint.secrets)
     try:
         answer, tool = _call_and_note_health(run, server, endpoint, mask)
     except Stopped as stopped:

@@ -21,8 +21,8 @@ from sandbox.spec import (
 from tools.builtin.manifest import Isolated
 from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import Header, Item, credentials_in, rules_of
-from tools.catalog.signatures.sealing import UnreadableSealedText
-from tools.runners.tool_runs import ToolRun, sandbox
+from tools.catalog.signatures.sealed_texts import UnreadableSealedText
+from tools.runners.tool_runs import ToolRun, sandbox_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def run_program(run: ToolRun, program: Program, around: Surroundings) -> Sandbox
         parameters=run.arguments,
         egress=egress,
     )
-    return sandbox().run(spec, cancelled=run.stop, until=run.until)
+    return sandbox_client().run(spec, cancelled=run.stop, until=run.until)
 
 
 def egress_policy(around: Surroundings, snapshot: Snapshot) -> EgressPolicy:

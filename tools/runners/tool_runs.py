@@ -10,10 +10,17 @@ from uuid import UUID
 from sandbox.client import Until
 from sandbox.spec import IsolationLevel, SandboxResult
 from tools.catalog.registry import CatalogProfile, Snapshot
-from tools.catalog.sandbox.wall import sandbox
+from tools.catalog.sandbox.profiles import sandbox_client
 from tools.definitions.tool import ToolDefinition
 
-__all__ = ["Runner", "ToolRun", "UpstreamResult", "discard_text", "refuse_composite", "sandbox"]
+__all__ = [
+    "Runner",
+    "ToolRun",
+    "UpstreamResult",
+    "discard_text",
+    "refuse_composite",
+    "sandbox_client",
+]
 
 
 def discard_text(_words: str) -> None:

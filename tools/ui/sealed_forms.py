@@ -24,7 +24,7 @@ from django.core.files.uploadedfile import InMemoryUploadedFile
 from django.http import HttpRequest, QueryDict
 from django.utils.datastructures import MultiValueDict
 
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.errors import Malformed
 from tools.models import User
 
@@ -82,16 +82,16 @@ def restore_form(request: HttpRequest, sealed: str) -> None:
 
 def seal_state(raw: Any, user: User, form: str) -> str:
     packed = base64.b85encode(zlib.compress(json.dumps(raw).encode(), 6)).decode()
-    return base64.b64encode(sealing.seal(packed, **_sealing_context(user, form))).decode()
+    return base64.b64encode(sealed_texts.seal(packed, **_sealing_context(user, form))).decode()
 
 
 def open_state(text: str, user: User, form: str) -> Any:
     """Raises `Malformed` for a text that was not sealed here, for this user and this form."""
     try:
-        packed = sealing.unseal(
+        packed = sealed_texts.unseal(
             base64.b64decode(text, validate=True), **_sealing_context(user, form)
         )
-    except (sealing.UnreadableSealedText, binascii.Error, ValueError):
+    except (sealed_texts.UnreadableSealedText, binascii.Error, ValueError):
         raise Malformed(_STATE_UNREADABLE, code="not_kept") from None
     return json.loads(zlib.decompress(base64.b85decode(packed)))
 
@@ -108,5 +108,5 @@ def _sealing_context(user: User, form: str) -> dict[str, Any]:
     return {
         "organization": user.organization_id,
         "row": uuid5(user.pk, form),
-        "purpose": sealing.IMPORT,
+        "purpose": sealed_texts.IMPORT,
     }

@@ -10,7 +10,7 @@ from django.conf import settings
 from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools.accounts import idempotency
 from tools.approvals import decisions
-from tools.catalog.search import questions
+from tools.catalog.search import tool_words
 from tools.execution import cache, capacity, isolation
 from tools.execution.hints import RUN_EXECUTION, tell
 from tools.execution.pipeline import perform_next
@@ -89,7 +89,7 @@ def add_up_days() -> None:
 
 @shared_task(name="tools.execution.tasks.learn_questions")
 def learn_questions() -> None:
-    questions.learn()
+    tool_words.learn_questions()
 
 
 @shared_task(name="tools.execution.tasks.apply_license_expiry")

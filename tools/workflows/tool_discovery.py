@@ -9,8 +9,8 @@ from typing import Any
 
 from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search.questions import note_search
-from tools.catalog.search.search import ranked, relevant
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
+from tools.catalog.search.tool_words import note_search
 from tools.definitions.implementations.tool_types import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
 from tools.execution import composites, sessions
@@ -51,7 +51,9 @@ def _rank(view: Composition, query: str, tools: list[CatalogTool]) -> list[Catal
     """The best first; by name for an empty query."""
     if not query.strip():
         return tools
-    found = [hit.tool for hit in relevant(ranked(view.performance.snapshot, query, tools))]
+    found = [
+        hit.tool for hit in relevant_tools(rank_tools(view.performance.snapshot, query, tools))
+    ]
     note_search(view.performance.caller, query, found)
     return found
 

@@ -17,7 +17,7 @@ from tools.accounts.login import single_sign_on
 from tools.accounts.login.single_sign_on import ProviderIdentity
 from tools.approvals import decisions
 from tools.catalog.mcp import mcp_import, mcp_servers
-from tools.catalog.mcp.owners import owner_texts
+from tools.catalog.mcp.mcp_tokens import owner_texts
 from tools.catalog.mcp.upstreams import endpoint_of, owner_of
 from tools.mcpclient.errors import NotAllowed
 from tools.messaging import message_channels, outbox

@@ -7,7 +7,7 @@ import pytest
 from audit.actions import Actor
 from tests import factories
 from tools.catalog import actions
-from tools.catalog.imports.importing import import_items
+from tools.catalog.imports.catalog_import import import_items
 from tools.definitions.dialects import import_documents, import_entries
 from tools.models import Tool
 

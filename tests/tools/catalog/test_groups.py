@@ -10,9 +10,9 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import group, snapshot, tool
 from tools.catalog.actions import delete_group, save_group
-from tools.catalog.membership import Through, members_of, memberships
+from tools.catalog.groups import Through, members_of, memberships
 from tools.catalog.registry import registry
-from tools.catalog.services.sources import save_source
+from tools.catalog.services.services import save_source
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Malformed
 from tools.models import McpServer, Organization, ToolGroup, ToolService

@@ -21,7 +21,7 @@ from tools.execution import actions, admission, performance
 from tools.execution.pipeline import perform
 from tools.models import Execution
 from tools.policy.questions import Gate
-from tools.runners.tool_runs import Runner, sandbox
+from tools.runners.tool_runs import Runner, sandbox_client
 from tools.runners.tool_types import RUNNERS
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -178,7 +178,7 @@ def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
     }
     threads = [attempted_in_thread(execution) for execution in calls.values()]
     until(lambda: len(list(ledger.iterdir())) == 8)
-    os.kill(sandbox().ping()["pid"], signal.SIGKILL)
+    os.kill(sandbox_client().ping()["pid"], signal.SIGKILL)
     [thread.join(LIMIT_S) for thread in threads]
     until(lambda: all(row_of(one).over for one in calls.values()))
     for name, execution in calls.items():

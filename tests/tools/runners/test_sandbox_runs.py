@@ -13,10 +13,10 @@ from sandbox.egress.rules.host_rules import Rules
 from sandbox.spec import Backend, IsolationLevel, Limits, Mount, Network, Profile
 from tests.factories import definition
 from tools.builtin.manifest import HTTP_CALL, Isolated
-from tools.catalog.listed import ListedFields
+from tools.catalog.list_fields import ListedFields
 from tools.catalog.registry import CatalogCredential, CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import read_hosts
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
 from tools.runners.http import CredentialNotBound, _egress_rule
@@ -153,7 +153,7 @@ def test_a_profile_sets_limits_and_hosts_of_a_built_in_and_leaves_its_files():
 
 def credential(value="s3cret"):
     organization, row = uuid4(), uuid4()
-    sealed = sealing.seal(value, organization=organization, row=row)
+    sealed = sealed_texts.seal(value, organization=organization, row=row)
     return CatalogCredential(row, organization, "X-Key", sealed)
 
 
@@ -209,7 +209,7 @@ URL = "https://api.example.com/v1/x"
 
 def credential_of(value):
     organization, row = uuid4(), uuid4()
-    sealed = sealing.seal(value, organization=organization, row=row)
+    sealed = sealed_texts.seal(value, organization=organization, row=row)
     return CatalogCredential(row, organization, "X-Key", sealed)
 
 

@@ -7,7 +7,7 @@ from tests import factories
 from tests.tools.snapshots import closed_now
 from tests.ui.pages import inline_code, notes, text
 from tools.catalog.actions import save_group
-from tools.catalog.membership import Through
+from tools.catalog.groups import Through
 from tools.models import Organization
 from tools.ui.catalog.tool import MEMBERSHIP_LABELS
 

@@ -17,7 +17,7 @@ from tests.stubs import web
 from tests.stubs.web import Reply
 from tests.ui.conftest import Grant
 from tests.ui.pages import body_of, inline_code, notes, text
-from tools.catalog.knowledge.knowledge import import_graph
+from tools.catalog.knowledge_graphs import import_graph
 from tools.knowledge.entity_search import EntityLabel
 from tools.knowledge.graph_documents import Syntax
 from tools.models import Organization

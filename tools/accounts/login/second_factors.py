@@ -26,7 +26,7 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.accounts.grants.impersonation import check_may_impersonate
 from tools.accounts.login import login
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.definitions.callers import Caller
 from tools.errors import Conflict, Malformed, NotFound
 from tools.models import AuthenticatorApp, RecoveryCode, SecurityKey, User
@@ -187,8 +187,8 @@ def add_authenticator_app(*, user: User, secret: str, code: str, by: Actor) -> l
     if AuthenticatorApp.objects.filter(user=locked).exists():
         raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
     row = AuthenticatorApp(user=locked, last_step=step)
-    row.sealed = sealing.seal(
-        secret, organization=user.organization_id, row=row.pk, purpose=sealing.AUTHENTICATOR
+    row.sealed = sealed_texts.seal(
+        secret, organization=user.organization_id, row=row.pk, purpose=sealed_texts.AUTHENTICATOR
     )
     row.save()
     return record_added_factor(locked, APP, by=by)
@@ -213,13 +213,13 @@ def is_app_code(code: str) -> bool:
 def _unseal_secret(row: AuthenticatorApp, user: User) -> str:
     """Empty if it was encrypted with another SECRET_KEY: then no code is valid."""
     try:
-        return sealing.unseal(
+        return sealed_texts.unseal(
             bytes(row.sealed),
             organization=user.organization_id,
             row=row.pk,
-            purpose=sealing.AUTHENTICATOR,
+            purpose=sealed_texts.AUTHENTICATOR,
         )
-    except sealing.UnreadableSealedText:
+    except sealed_texts.UnreadableSealedText:
         return ""
 
 

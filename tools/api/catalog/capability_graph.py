@@ -17,7 +17,7 @@ from tools.api.common.views import CallerView
 from tools.api.executions.chains import ChainBody
 from tools.authorization.listings import usable_tools
 from tools.catalog.registry import CatalogTool
-from tools.catalog.workflow.capabilities import graph_of, proposals
+from tools.catalog.workflow.chains import capability_graph, proposals
 from tools.definitions.callers import Scope
 from tools.definitions.capability.capability_search import (
     PlanningTarget,
@@ -235,7 +235,7 @@ class ToolGraph(ToolListing):
         """A page of the tools that exist for this request, what each consumes and produces, and
         which of all of them go together with these."""
         tools, warnings = self.list_usable_tools()
-        page, graph = self.page(tools), graph_of(self.snapshot)
+        page, graph = self.page(tools), capability_graph(self.snapshot)
         shown: list[CatalogTool] = page.pop("results")
         names = [tool.name for tool in shown]
         edges, more = graph.edges(names, frozenset(tool.name for tool in tools), MOST_EDGES)

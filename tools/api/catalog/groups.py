@@ -18,7 +18,7 @@ from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.authorization.listings import usable_tools
 from tools.catalog import actions
 from tools.catalog.group_openings import openings_of
-from tools.catalog.membership import Member, Through, members_of, memberships
+from tools.catalog.groups import Member, Through, members_of, memberships
 from tools.catalog.registry import CatalogGroup, Snapshot
 from tools.definitions.callers import Scope
 from tools.definitions.texts.names import WILDCARD

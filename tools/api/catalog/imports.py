@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from tools.api.common.serializer_fields import Flag, Items, Strict, Text, text_list
 from tools.api.common.views import CallerView
-from tools.catalog.imports import exporting, importing
+from tools.catalog.imports import catalog_export, catalog_import
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.callers import Scope
 from tools.definitions.dialects import import_documents, import_entries
@@ -156,19 +156,19 @@ class ToolImport(CallerView):
             return self._openapi(read[0][0], body)
         found = _split_items(read, body)
         organization = self.organization
-        for permission in importing.permissions(organization, found):
+        for permission in catalog_import.permissions(organization, found):
             self.require(permission)
-        way = importing.ImportOptions(
+        way = catalog_import.ImportOptions(
             group=body["group"],
             server=body["server"],
             dry_run=body["dry_run"],
             atomic=body["atomic"],
         )
         with transaction.atomic():
-            done = importing.import_items(
+            done = catalog_import.import_items(
                 organization=organization, items=found, by=self.actor, way=way
             )
-            if importing.has_changed(found, done):  # one that was not there a moment ago, too
+            if catalog_import.has_changed(found, done):  # one that was not there a moment ago, too
                 self.require("change_tool")
         return Response({"items": [one.as_dict() for one in done], "dry_run": way.dry_run})
 
@@ -201,7 +201,7 @@ class ToolExport(CallerView):
     @extend_schema(
         operation_id="export_tools",
         parameters=[
-            OpenApiParameter("format", OpenApiTypes.STR, enum=[*exporting.CatalogExportFormat])
+            OpenApiParameter("format", OpenApiTypes.STR, enum=[*catalog_export.CatalogExportFormat])
         ],
         responses={
             (200, "application/json"): OpenApiTypes.OBJECT,
@@ -212,11 +212,11 @@ class ToolExport(CallerView):
         """Every custom tool, and the services they name, in a form that can be imported. `left_out`
         names the tools whose stored version has no valid signature."""
         self.require("view_tool")
-        wanted = self.query.get("format", exporting.CatalogExportFormat.DEFINITIONS)
-        found = exporting.exported(self.organization)
-        if wanted == exporting.CatalogExportFormat.YAML:
+        wanted = self.query.get("format", catalog_export.CatalogExportFormat.DEFINITIONS)
+        found = catalog_export.exported(self.organization)
+        if wanted == catalog_export.CatalogExportFormat.YAML:
             return HttpResponse(found.yaml(), content_type="application/yaml; charset=utf-8")
-        if wanted == exporting.CatalogExportFormat.TRUSTGRAPH:
+        if wanted == catalog_export.CatalogExportFormat.TRUSTGRAPH:
             return Response({"items": found.items(), "left_out": found.left_out})
         return Response(found.document)
 

@@ -34,9 +34,9 @@ from tools.authorization import request_records
 from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search.questions import note_search
-from tools.catalog.search.search import ranked, relevant
-from tools.catalog.signatures.verified import check_current
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
+from tools.catalog.search.tool_words import note_search
+from tools.catalog.signatures.version_signatures import check_current
 from tools.definitions.callers import Scope
 from tools.definitions.texts.tool_formats import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition
@@ -226,7 +226,7 @@ class ToolListing(CallerView):
         tools = [tool for tool in tools if self._is_requested(tool)]
         if not text.strip():
             return paginate_tools(self.request, tools)
-        found = [one.tool for one in relevant(ranked(self.snapshot, text, tools))]
+        found = [one.tool for one in relevant_tools(rank_tools(self.snapshot, text, tools))]
         if "cursor" not in self.query:  # further pages ask nothing new
             note_search(self.caller, text, found)
         if "ordering" in self.query:

@@ -16,8 +16,8 @@ from tools.api.common.serializer_fields import Strict, Text
 from tools.api.common.views import CallerView
 from tools.catalog import actions
 from tools.catalog.signatures import drift
-from tools.catalog.signatures.compared import versions_apart
 from tools.catalog.signatures.drift import difference_of
+from tools.catalog.signatures.versions import compare_versions
 from tools.definitions.callers import Scope
 from tools.definitions.differences import DifferenceKind
 from tools.errors import Malformed
@@ -175,7 +175,7 @@ class ToolDifference(CallerView):
         before, after = (request.query_params.get(key) for key in ("from", "to"))
         if not before:
             raise Malformed("Name the earlier version: ?from=1.0.0.")
-        old, new, found = versions_apart(tool, before, after)
+        old, new, found = compare_versions(tool, before, after)
         return Response(
             {
                 "tool": tool.name,

@@ -13,7 +13,7 @@ from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
 from tools.api.common.serializer_fields import check_known_fields
 from tools.api.servers.mcp_servers import McpServerView
-from tools.catalog.mcp import mcp_consents, owners
+from tools.catalog.mcp import mcp_consents, mcp_tokens
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
 from tools.shapes import mcp_authorization_shape, moment
@@ -128,7 +128,7 @@ class McpAuthorizationDetail(McpServerView):
     volatile = frozenset({"good", "flaw", "expires_at", "updated_at"})
 
     def representation(self, name: str, owner: str) -> Representation | None:
-        key = owners.known_key(self.caller.organization_id, _owner_name(owner))
+        key = mcp_tokens.known_key(self.caller.organization_id, _owner_name(owner))
         found = self.find_server(name).authorizations.filter(owner=key).first()
         return Representation(mcp_authorization_shape(found)) if found else None
 

@@ -13,7 +13,7 @@ from tools.api.common.conditional import ConditionalView, Representation, condit
 from tools.api.common.idempotency import Keying
 from tools.api.common.pagination import Page
 from tools.api.common.serializer_fields import check_known_fields
-from tools.catalog.mcp import mcp_import, mcp_servers, owners
+from tools.catalog.mcp import mcp_import, mcp_servers, mcp_tokens
 from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
@@ -294,7 +294,7 @@ class McpServerCredential(McpServerView):
     proof = by_method(put=Proof.NEEDED, delete=Proof.NOT_NEEDED)
 
     def representation(self, name: str, owner: str) -> Representation | None:
-        key = owners.known_key(self.caller.organization_id, owner)
+        key = mcp_tokens.known_key(self.caller.organization_id, owner)
         row = self.find_server(name).credentials.filter(owner=key).first()
         if row is None:
             return None

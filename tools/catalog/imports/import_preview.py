@@ -14,10 +14,15 @@ from django.db import transaction
 from django.db.models import Q
 
 from audit.actions import Actor
-from tools.catalog.imports.exporting import written
-from tools.catalog.imports.importing import ImportOptions, import_items
-from tools.catalog.imports.importing_items import REFUSED, ItemImportResult, name_of
-from tools.catalog.imports.importing_sources import kept_server, service_descriptor
+from tools.catalog.imports.catalog_export import written
+from tools.catalog.imports.catalog_import import ImportOptions, import_items
+from tools.catalog.imports.import_results import (
+    REFUSED,
+    ItemImportResult,
+    kept_server,
+    name_of,
+    service_descriptor,
+)
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.definitions.dialects.import_entries import (
     ImportContents,
@@ -108,8 +113,8 @@ def _performed(
         if not choices.takes(entry)
     }
     rows |= {entry.number: ImportPreviewRow(entry, _name(entry), UNREAD) for entry in unread}
-    rows |= _of_items(organization, [one for one in taken if one not in unread], choices, by)
-    rows |= _of_operations(organization, taken, choices, by)
+    rows |= _preview_items(organization, [one for one in taken if one not in unread], choices, by)
+    rows |= _preview_operations(organization, taken, choices, by)
     return [rows[entry.number] for entry in read.entries]
 
 
@@ -117,7 +122,7 @@ def _name(entry: ImportEntry) -> str:
     return name_of(entry.item) if entry.item else ""
 
 
-def _of_items(
+def _preview_items(
     organization: Organization, taken: list[ImportEntry], choices: Choices, by: Actor
 ) -> dict[int, ImportPreviewRow]:
     entries = [entry for entry in taken if entry.item]
@@ -198,7 +203,7 @@ def _states(
     return found
 
 
-def _of_operations(
+def _preview_operations(
     organization: Organization, taken: list[ImportEntry], choices: Choices, by: Actor
 ) -> dict[int, ImportPreviewRow]:
     documents: dict[int, list[ImportEntry]] = {}
@@ -207,11 +212,11 @@ def _of_operations(
             documents.setdefault(id(entry.document), []).append(entry)
     found: dict[int, ImportPreviewRow] = {}
     for entries in documents.values():
-        found |= _of_document(organization, entries, choices, by)
+        found |= _preview_document(organization, entries, choices, by)
     return found
 
 
-def _of_document(
+def _preview_document(
     organization: Organization, entries: list[ImportEntry], choices: Choices, by: Actor
 ) -> dict[int, ImportPreviewRow]:
     document = entries[0].document
@@ -223,14 +228,14 @@ def _of_document(
         pick=[entry.key for entry in entries],
         group=choices.group,
         server=choices.address or None,
-        variables={} if choices.address else _given(document.value, choices.variables),
+        variables={} if choices.address else _document_variables(document.value, choices.variables),
         credentials={ours: name for ours, name in choices.credentials.items() if name},
     )
     by_key = {row["key"]: row for row in rows}
     return {entry.number: _operation(entry, by_key[entry.key]) for entry in entries}
 
 
-def _given(document: Any, variables: Mapping[str, str]) -> dict[str, str]:
+def _document_variables(document: Any, variables: Mapping[str, str]) -> dict[str, str]:
     """Those that this document has: several may be imported together."""
     known = read_overview(document).variables
     return {name: value for name, value in variables.items() if value and name in known}

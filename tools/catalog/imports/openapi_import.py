@@ -15,10 +15,10 @@ from django.db import transaction
 
 from audit.actions import Actor
 from tools.catalog.actions import changing, register_tool, update_tool
-from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
+from tools.catalog.imports.import_results import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.catalog.locked_catalog import LockedCatalog
 from tools.catalog.signatures import drift
-from tools.catalog.signatures.verified import check_current
+from tools.catalog.signatures.version_signatures import check_current
 from tools.definitions.openapi import (
     BadOpenApiDocument,
     OperationDraft,

@@ -99,8 +99,8 @@ def catalog_server(
 
 def _remembered(row: McpServer) -> str:
     """The protocol version negotiated recently; later the server may support a newer one."""
-    lately = row.protocol_at is not None and timezone.now() - row.protocol_at < REMEMBERED
-    return row.protocol if lately else ""
+    recent = row.protocol_at is not None and timezone.now() - row.protocol_at < REMEMBERED
+    return row.protocol if recent else ""
 
 
 def catalog_servers(organization_id: UUID) -> dict[str, CatalogServer]:

@@ -12,12 +12,11 @@ from django.utils import timezone
 
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
-from tools.catalog.listed import ListedFields
-from tools.catalog.mcp.dialing import fetcher, waited
-from tools.catalog.mcp.mcp_tokens import columns, opened
+from tools.catalog.list_fields import ListedFields
+from tools.catalog.mcp.mcp_tokens import columns, key_of, opened, owner_text
+from tools.catalog.mcp.mcp_transports import fetcher, wait_for
 from tools.catalog.mcp.mcp_values import LONGEST_VALUE
-from tools.catalog.mcp.owners import key_of, owner_text
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.mcpclient.challenge import NOTHING_SAID, Challenge
 from tools.mcpclient.errors import NotAllowed, UpstreamFailure
@@ -64,7 +63,7 @@ def begin_consent(
     expires_at = timezone.now() + GOOD_FOR
     consent = McpConsent(server=row, user=user, owner=key, url=row.url, expires_at=expires_at)
     consent.state_digest = _digest(pending.state)
-    consent.sealed = _sealed(row, consent.pk, json.dumps(pending.stored()))
+    consent.sealed = _seal(row, consent.pk, json.dumps(pending.stored()))
     with transaction.atomic():
         McpConsent.objects.filter(expires_at__lt=timezone.now()).delete()
         row.consents.filter(user=user, owner=key).delete()
@@ -78,15 +77,15 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
 
     Raises `NotFound`, `Conflict`, `Unavailable`.
     """
-    consent = _taken(user, parameters.get("state", ""))
+    consent = _claim_consent(user, parameters.get("state", ""))
     row = consent.server
     if consent.expires_at < timezone.now():
         raise Conflict("This took too long; connect the server again.", code="consent_expired")
     if consent.url != row.url:
         raise Conflict("The server has another address now.", code="consent_expired")
     try:
-        pending = Pending.restored(json.loads(_unsealed(row, consent.pk, bytes(consent.sealed))))
-    except (sealing.UnreadableSealedText, ValueError):
+        pending = Pending.restored(json.loads(_unseal(row, consent.pk, bytes(consent.sealed))))
+    except (sealed_texts.UnreadableSealedText, ValueError):
         raise Conflict(
             "What was begun cannot be read; begin again.", code="consent_expired"
         ) from None
@@ -140,7 +139,7 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
         if not isinstance(secret, str) or not secret.isprintable() or len(secret) > LONGEST_VALUE:
             fields.wrong("client_secret", "must be a text of printable characters")
         else:
-            made.sealed = _sealed(row, made.pk, secret) if secret else None
+            made.sealed = _seal(row, made.pk, secret) if secret else None
     if fields.flaws:
         raise _invalid(fields.flaws)
     made.save()
@@ -204,8 +203,8 @@ def _entered(row: McpServer) -> OAuthClient | None:
     if found is None:
         return None
     try:
-        secret = _unsealed(row, found.pk, bytes(found.sealed)) if found.sealed else ""
-    except sealing.UnreadableSealedText:
+        secret = _unseal(row, found.pk, bytes(found.sealed)) if found.sealed else ""
+    except sealed_texts.UnreadableSealedText:
         raise Conflict(
             "The client's secret cannot be read; enter it again.", code="no_oauth_client"
         ) from None
@@ -214,7 +213,7 @@ def _entered(row: McpServer) -> OAuthClient | None:
 
 def _talked[Got](work: Coroutine[Any, Any, Got]) -> Got:
     try:
-        return waited(work, PATIENCE_S)
+        return wait_for(work, PATIENCE_S)
     except NotAllowed as problem:
         raise Conflict(str(problem), code="authorization_failed") from None
     except UpstreamFailure as problem:
@@ -225,7 +224,7 @@ def _talked[Got](work: Coroutine[Any, Any, Got]) -> Got:
 
 
 @transaction.atomic
-def _taken(user: User, state: str) -> McpConsent:
+def _claim_consent(user: User, state: str) -> McpConsent:
     """Raises `NotFound`, also for a consent of another user."""
     if not state or len(state) > _MOST_STATE:
         raise NotFound("This belongs to nothing that was begun here.", code="consent_not_found")
@@ -256,12 +255,16 @@ def _digest(state: str) -> str:
     return hashlib.sha256(state.encode("utf-8", "replace")).hexdigest()
 
 
-def _sealed(row: McpServer, pk: Any, text: str) -> bytes:
-    return sealing.seal(text, organization=row.organization_id, row=pk, purpose=sealing.MCP)
+def _seal(row: McpServer, pk: Any, text: str) -> bytes:
+    return sealed_texts.seal(
+        text, organization=row.organization_id, row=pk, purpose=sealed_texts.MCP
+    )
 
 
-def _unsealed(row: McpServer, pk: Any, kept: bytes) -> str:
-    return sealing.unseal(kept, organization=row.organization_id, row=pk, purpose=sealing.MCP)
+def _unseal(row: McpServer, pk: Any, kept: bytes) -> str:
+    return sealed_texts.unseal(
+        kept, organization=row.organization_id, row=pk, purpose=sealed_texts.MCP
+    )
 
 
 def _invalid(errors: list[dict[str, str]]) -> Malformed:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tools.catalog.mcp.mcp_definitions import renewed
+from tools.catalog.mcp.mcp_import import renew_definition
 from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.mcp.listed_tools import approval_digest
@@ -104,4 +104,4 @@ def _note(tool: Tool, seen: dict[str, Any]) -> None:
     server = tool.version.definition["implementation"]["server"]
     by = Actor("system", _SYSTEM, tool.organization.slug)
     with suppress(ToolcribError), transaction.atomic():
-        note_upstream(tool=tool, seen=renewed(server, tool, seen, {}), by=by)
+        note_upstream(tool=tool, seen=renew_definition(server, tool, seen, {}), by=by)

@@ -8,8 +8,9 @@ from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.groups import note_groups
-from tools.catalog.listed import ListedFields
-from tools.catalog.mcp.mcp_stdio import NOT_ALLOWED, allowed, forbidden
+from tools.catalog.list_fields import ListedFields
+from tools.catalog.mcp.mcp_tokens import key_of
+from tools.catalog.mcp.mcp_transports import NOT_ALLOWED, allowed, forbidden
 from tools.catalog.mcp.mcp_values import (
     UnreadableMcpValue,
     opened_secrets,
@@ -17,7 +18,6 @@ from tools.catalog.mcp.mcp_values import (
     sealed_values,
     shown_values,
 )
-from tools.catalog.mcp.owners import key_of
 from tools.catalog.uniqueness import unique
 from tools.definitions.servers import MASK
 from tools.definitions.texts.names import TOOL_NAME, flaw_in_group, is_reserved_address

@@ -6,33 +6,116 @@ claims the row first; the others wait for the result.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tools.catalog.mcp.dialing import fetcher, waited
 from tools.catalog.mcp.mcp_catalog import Authorized, CatalogServer
-from tools.catalog.mcp.owners import owner_text
-from tools.catalog.signatures import sealing
+from tools.catalog.mcp.mcp_transports import fetcher, wait_for
+from tools.catalog.signatures import sealed_texts
+from tools.errors import Malformed
 from tools.mcpclient.challenge import Challenge
 from tools.mcpclient.errors import NeverBegan, NotAllowed, UpstreamFailure
 from tools.mcpclient.fetching import AuthorizationFailed
 from tools.mcpclient.oauth import client_credentials, refreshed
 from tools.mcpclient.oauth_tokens import Tokens
-from tools.models import Grant, McpAuthorization, McpServer, Organization
+from tools.models import Agent, Grant, McpAuthorization, McpServer, Organization, User
 
+AGENT, USER, NONE = "agent", "user", "none"
 PATIENCE_S = 35.0
 _CLAIM = timedelta(seconds=45)  # longer than a renewal may take
 _EARLY_S = 60.0
 _LOOK_S = 0.1
 _SYSTEM = "mcp-client"
+
+
+def owner_key(kind: str, identifier: UUID | str | None) -> str:
+    """The owner key of a caller. A caller without an id owns nothing."""
+    return f"{AGENT if kind == AGENT else USER}:{identifier}" if identifier else f"{NONE}:"
+
+
+def key_of(organization_id: UUID, owner: str) -> str:
+    """The key of an owner as people write it; empty for the shared one. Raises `Malformed`."""
+    kind, _, name = owner.partition(":")
+    if not owner or kind == NONE:
+        return owner
+    found = None
+    if "\x00" not in name:  # which PostgreSQL cannot store
+        found = (_agent if kind == AGENT else _person)(organization_id, name)
+    if found is None or kind not in (AGENT, USER):
+        raise Malformed(f"There is no {owner[:150]!r} here.", code="owner_not_found")
+    return f"{kind}:{found}"
+
+
+def known_key(organization_id: UUID, owner: str) -> str | None:
+    """The same, or None where the name does not exist."""
+    try:
+        return key_of(organization_id, owner)
+    except Malformed:
+        return None
+
+
+def keys_named(owner: str) -> list[str]:
+    """The keys of all accounts with this owner name, in any organization."""
+    kind, _, name = owner.partition(":")
+    rows: dict[str, QuerySet[Any, Any]] = {
+        AGENT: Agent.objects.filter(slug=name).values_list("pk", flat=True),
+        USER: User.objects.filter(username=name).values_list("pk", flat=True),
+    }
+    return [f"{kind}:{pk}" for pk in rows[kind]] if kind in rows else []
+
+
+def owner_text(key: str) -> str:
+    """As people write it."""
+    return owner_texts([key])[key]
+
+
+def owner_texts(keys: Iterable[str]) -> dict[str, str]:
+    """By key, with two queries at most."""
+    wanted = [*keys]
+    ids: dict[str, set[str]] = {AGENT: set(), USER: set()}
+    for key in wanted:
+        kind, _, identifier = key.partition(":")
+        if kind in ids and _is_id(identifier):
+            ids[kind].add(identifier)
+    names: dict[str, str] = {}
+    if ids[AGENT]:
+        rows = Agent.objects.filter(pk__in=ids[AGENT]).values_list("pk", "slug")
+        names |= {f"{AGENT}:{pk}": f"{AGENT}:{slug}" for pk, slug in rows}
+    if ids[USER]:
+        people = User.objects.filter(pk__in=ids[USER]).values_list("pk", "username")
+        names |= {f"{USER}:{pk}": f"{USER}:{name}" for pk, name in people}
+    return {key: names.get(key, key) for key in wanted}
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _agent(organization_id: UUID, slug: str) -> UUID | None:
+    rows = Agent.objects.filter(organization_id=organization_id, slug=slug)
+    return rows.values_list("pk", flat=True).first()
+
+
+def _person(organization_id: UUID, name: str) -> UUID | None:
+    """Of the organization, or with leave to act in it."""
+    user = User.objects.filter(username=name, is_service_account=False).first()
+    if user is None:
+        return None
+    place = Organization(pk=organization_id)
+    at_home = user.organization_id == organization_id
+    return user.pk if at_home or user.has_perm("tools.act_in_organization", place) else None
 
 
 def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str:
@@ -48,7 +131,7 @@ def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str
     if not refused and not _runs_out(known.expires_at):
         return opened(known.sealed, organization=server.organization_id, row=known.row).access
     try:
-        return _renewed(server, owner, known, refused).access
+        return _renew(server, owner, known, refused).access
     finally:
         if not connection.in_atomic_block:
             connection.close()  # not held while a tool runs
@@ -65,15 +148,17 @@ def note_wanted(server: CatalogServer, owner: str, challenge: Challenge) -> None
 
 def sealed(tokens: Tokens, *, organization: UUID, row: UUID) -> bytes:
     text = json.dumps(tokens.stored(), separators=(",", ":"))
-    return sealing.seal(text, organization=organization, row=row, purpose=sealing.MCP)
+    return sealed_texts.seal(text, organization=organization, row=row, purpose=sealed_texts.MCP)
 
 
 def opened(kept: bytes, *, organization: UUID, row: UUID) -> Tokens:
     """Raises NotAllowed: under another SECRET_KEY only a new consent helps."""
     try:
-        text = sealing.unseal(kept, organization=organization, row=row, purpose=sealing.MCP)
+        text = sealed_texts.unseal(
+            kept, organization=organization, row=row, purpose=sealed_texts.MCP
+        )
         return Tokens.restored(json.loads(text))
-    except (sealing.UnreadableSealedText, ValueError, KeyError, TypeError):
+    except (sealed_texts.UnreadableSealedText, ValueError, KeyError, TypeError):
         raise NotAllowed("The authorization that was kept cannot be read; connect again.") from None
 
 
@@ -90,15 +175,15 @@ def columns(tokens: Tokens, *, organization: UUID, row: UUID) -> dict[str, Any]:
     }
 
 
-def _renewed(server: CatalogServer, owner: str, known: Authorized, refused: str) -> Tokens:
+def _renew(server: CatalogServer, owner: str, known: Authorized, refused: str) -> Tokens:
     until = time.monotonic() + PATIENCE_S
     while True:
         row = _row(server, owner, known)
         tokens = opened(bytes(row.sealed), organization=server.organization_id, row=row.pk)
         if tokens.access != refused and not _runs_out(Authorized.of(row).expires_at):
             return tokens
-        if _claimed(row, tokens, server.organization_id):
-            return _asked(server, owner, row, tokens)
+        if _claim(row, tokens, server.organization_id):
+            return _request_renewal(server, owner, row, tokens)
         if time.monotonic() > until:
             raise NeverBegan("The authorization of the MCP server is being renewed; try again.")
         time.sleep(_LOOK_S)
@@ -113,7 +198,7 @@ def _row(server: CatalogServer, owner: str, known: Authorized) -> McpAuthorizati
     return row
 
 
-def _claimed(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
+def _claim(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
     """Claims the renewal: False while another process renews, or when one has renewed meanwhile."""
     now = timezone.now()
     free = Q(renewing_until=None) | Q(renewing_until__lt=now)
@@ -127,10 +212,12 @@ def _claimed(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
     return False
 
 
-def _asked(server: CatalogServer, owner: str, row: McpAuthorization, tokens: Tokens) -> Tokens:
+def _request_renewal(
+    server: CatalogServer, owner: str, row: McpAuthorization, tokens: Tokens
+) -> Tokens:
     _let_go()
     try:
-        fresh = waited(_renewal(row.server, tokens)(), PATIENCE_S)
+        fresh = wait_for(_renewal(row.server, tokens)(), PATIENCE_S)
     except AuthorizationFailed as problem:
         _lost(server, owner, row, str(problem))
         raise NotAllowed(_words(server.name, owner, str(problem))) from None

@@ -7,12 +7,10 @@ from functools import cache
 from uuid import UUID
 
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
-from tools.catalog.mcp.dialing import dialer
 from tools.catalog.mcp.mcp_catalog import CatalogServer
-from tools.catalog.mcp.mcp_stdio import stdio_channel
-from tools.catalog.mcp.mcp_tokens import access_token
+from tools.catalog.mcp.mcp_tokens import access_token, owner_key, owner_text
+from tools.catalog.mcp.mcp_transports import dialer, stdio_channel
 from tools.catalog.mcp.mcp_values import UnreadableMcpValue, opened_values
-from tools.catalog.mcp.owners import owner_key, owner_text
 from tools.mcpclient.channel import Channel
 from tools.mcpclient.errors import NeverBegan, NotAllowed
 from tools.mcpclient.hub import Endpoint, Hub
@@ -50,7 +48,7 @@ def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") ->
         "" if server.transport == Transport.STDIO else access_token(server, owner, refused=refused)
     )
     if token:
-        headers = _over(headers, {"Authorization": f"Bearer {token}"})
+        headers = _override_headers(headers, {"Authorization": f"Bearer {token}"})
     hosts = server.allowed_hosts if server.transport == Transport.STDIO else ()
     what = json.dumps(
         [server.transport, server.url, server.command, server.args, headers, env, owner, hosts]
@@ -78,13 +76,13 @@ def _values(server: CatalogServer, owner: str) -> tuple[dict[str, str], dict[str
                 raise NotAllowed(message)
             if own := server.credentials.get(owner):
                 more = opened_values(own, server.organization_id)
-                headers, env = _over(headers, more[0]), env | more[1]
+                headers, env = _override_headers(headers, more[0]), env | more[1]
     except UnreadableMcpValue as flaw:
         raise NeverBegan(f"The MCP server {server.name} cannot be called: {flaw}.") from None
     return headers, env
 
 
-def _over(headers: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+def _override_headers(headers: dict[str, str], more: dict[str, str]) -> dict[str, str]:
     """Header names are compared without case, so that each has one value."""
     own = {name.lower() for name in more}
     return {name: value for name, value in headers.items() if name.lower() not in own} | more

@@ -10,8 +10,8 @@ from audit.events import Event, Outcome
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.content_definitions import SCHEMAS
 from tools.builtin.manifest import ISOLATED
-from tools.catalog.listed import ListedFields
-from tools.catalog.sandbox.wall import sandbox
+from tools.catalog.list_fields import ListedFields
+from tools.catalog.sandbox.profiles import sandbox_client
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
 from tools.definitions.tool import PROFILE_NAME, definition_digest
@@ -179,7 +179,7 @@ def _try(organization: Organization, kind: SchemaKind, document: Any) -> None:
         parameters=parameters,
     )
     try:
-        result = sandbox().run(spec)
+        result = sandbox_client().run(spec)
     except OSError:
         raise _untried("sandboxd did not answer") from None
     if result.outcome == RunOutcome.SUCCESS:

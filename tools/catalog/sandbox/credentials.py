@@ -9,9 +9,9 @@ from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.egress.rules.egress_policy import HostRule
 from sandbox.egress.rules.host_rules import read_rule
-from tools.catalog.listed import ListedFields, described
+from tools.catalog.list_fields import ListedFields, described
 from tools.catalog.sandbox.hosts import Item, credentials_in
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.catalog.uniqueness import unique
 from tools.definitions.tool import PROFILE_NAME, ToolDefinition
 from tools.errors import Conflict, InvalidDefinition, Malformed, NotFound
@@ -29,7 +29,7 @@ def create_credential(
     name, header, value = _read(credential)
     Organization.objects.next_revision(organization.pk)
     row = EgressCredential(organization=organization, name=name, header=header)
-    row.sealed = sealing.seal(value, organization=organization.pk, row=row.pk)
+    row.sealed = sealed_texts.seal(value, organization=organization.pk, row=row.pk)
     with unique(f"There is a credential {name} already.", code="credential_exists"):
         row.save(force_insert=True)
     _record(Event.CREDENTIAL_CREATE, row, by, None, _written(row))
@@ -49,7 +49,7 @@ def replace_credential(*, row: EgressCredential, credential: Any, by: Actor) -> 
     if kept and _written(row) == before:
         return row
     if not kept:
-        row.sealed = sealing.seal(value, organization=row.organization_id, row=row.pk)
+        row.sealed = sealed_texts.seal(value, organization=row.organization_id, row=row.pk)
     row.save(update_fields=["header", "sealed", "updated_at"])
     said = "kept" if kept else "replaced"
     _record(Event.CREDENTIAL_CHANGE, row, by, before, _written(row), value=said)

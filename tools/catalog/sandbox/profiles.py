@@ -1,20 +1,21 @@
 """Reads and writes sandbox profiles. A change increments the revision."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
+from sandbox.client import SandboxClient
 from sandbox.levels import at_least
 from sandbox.spec import MIB, Backend, IsolationLevel, Language, Limits
-from tools.catalog.listed import ListedFields
+from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox import credentials
-from tools.catalog.sandbox.hosts import read_hosts
-from tools.catalog.sandbox.paths import mounts_of, outside, read_paths
-from tools.catalog.sandbox.wall import sandbox
+from tools.catalog.sandbox.hosts import mounts_of, outside, read_hosts, read_paths
 from tools.catalog.tiers import require_level, tier_of
 from tools.catalog.uniqueness import unique
 from tools.definitions.tool import PROFILE_NAME, Definition, ToolDefinition
@@ -34,6 +35,12 @@ FIELDS = (
     "max_cpu_time", "max_processes", "max_disk_bytes", "max_files",
     "quota_bytes", "quota_files",
 )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def sandbox_client() -> SandboxClient:
+    """Connections to sandboxd and to the egress broker; kept, never made in a call."""
+    return SandboxClient(settings.SANDBOX_SOCKET, settings.EGRESS_SOCKET)
 
 
 def read_profile(raw: Any, *, organization: str) -> Body:
@@ -265,7 +272,7 @@ def _examine(
             code="not_permitted",
         )
     try:
-        found = sandbox().examine(mounts_of(items))
+        found = sandbox_client().examine(mounts_of(items))
     except OSError:
         raise Unavailable(
             "sandboxd did not answer, and it must open the paths. Try again in a moment.",

@@ -1,1 +1,3 @@
-"""Search for tools by words, by similarity, and by questions that led to them."""
+"""Search for tools by words, by similarity, and by questions that led to them. Which tools a caller
+may see is decided in `policy`.
+"""

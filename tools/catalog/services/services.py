@@ -7,13 +7,15 @@ from django.db import transaction
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from tools.catalog.groups import note_groups
+from tools.catalog.list_fields import ListedFields
 from tools.catalog.uniqueness import unique
 from tools.definitions.descriptors import canonical_key
 from tools.definitions.services import Descriptor, config_flaws, read_service
+from tools.definitions.texts.names import TOOL_NAME, flaw_in_group
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
-from tools.errors import Conflict, InvalidDefinition, NotFound
-from tools.models import Organization, Tool, ToolService
+from tools.errors import Conflict, InvalidDefinition, Malformed, NotFound
+from tools.models import McpServer, Organization, Tool, ToolService
 
 COLUMNS = ("request_queue", "response_queue", "config_params", "default_groups")
 _NAMED = 20
@@ -158,4 +160,51 @@ def _refuse(names: list[str], words: str) -> None:
             f"{words}: {', '.join(names[:_NAMED])}.",
             code="has_dependants",
             dependants=names[:_NAMED],
+        )
+
+
+@transaction.atomic
+def save_source[Kind: (ToolService, McpServer)](
+    *,
+    kind: type[Kind],
+    organization: Organization,
+    name: str,
+    by: Actor,
+    default_groups: list[str] | None,
+) -> Kind:
+    """Create a source, or change its groups. Raises `Malformed`.
+
+    Without default groups its tools that name none are in `default`; with an empty list they are
+    reached only through `*` (rulings 2 and 19).
+    """
+    _check(name, default_groups)
+    Organization.objects.next_revision(organization.pk)
+    source, created = kind.objects.get_or_create(organization=organization, name=name)
+    before = None if created else {"default_groups": source.default_groups}
+    source.default_groups = default_groups
+    source.save(update_fields=["default_groups"])
+    note_groups(organization, default_groups or ())
+    record(
+        Event.SOURCE_CHANGE,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=name,
+        details={
+            "kind": kind._meta.model_name,
+            **difference(before, {"default_groups": default_groups}),
+        },
+    )
+    return source
+
+
+def _check(name: str, default_groups: list[str] | None) -> None:
+    fields = ListedFields({"default_groups": default_groups}, [])
+    if not TOOL_NAME.fullmatch(name):
+        fields.wrong("name", "may hold only letters, digits, '_', '.' and '-', at most 128")
+    fields.texts("default_groups", None, flaw_of=flaw_in_group)
+    if fields.flaws:
+        raise Malformed(
+            "The source was not accepted; see details.errors.",
+            code="invalid_source",
+            errors=fields.flaws,
         )

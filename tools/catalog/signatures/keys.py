@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
-from tools.catalog.signatures import newest, sealing
+from tools.catalog.signatures import newest, sealed_texts
 from tools.catalog.signatures.newest import SignatureFileState
 from tools.catalog.signatures.versions import installation_key
 from tools.definitions import signing
@@ -68,7 +68,7 @@ def current_key(organization: Organization, by: Actor) -> signing.PrivateSigning
         if (key := _opened(row)) is not None:
             return key
         _retire(row, by)
-    return _made(organization, by)
+    return _create_key(organization, by)
 
 
 @transaction.atomic
@@ -77,7 +77,7 @@ def rotate_key(*, organization: Organization, by: Actor) -> SigningKey:
     Organization.objects.next_revision(organization.pk)
     for row in SigningKey.objects.filter(organization=organization, retired_at=None):
         _retire(row, by)
-    key = _made(organization, by)
+    key = _create_key(organization, by)
     return SigningKey.objects.get(organization=organization, key_id=key.key_id)
 
 
@@ -111,11 +111,11 @@ def find_key(organization: Organization, key_id: str) -> SigningKey:
     return found
 
 
-def _made(organization: Organization, by: Actor) -> signing.PrivateSigningKey:
+def _create_key(organization: Organization, by: Actor) -> signing.PrivateSigningKey:
     key = signing.PrivateSigningKey.new()
     row = SigningKey(organization=organization, key_id=key.key_id, public=key.public)
-    row.sealed = sealing.seal(
-        key.as_hex(), organization=organization.pk, row=row.pk, purpose=sealing.SIGNING
+    row.sealed = sealed_texts.seal(
+        key.as_hex(), organization=organization.pk, row=row.pk, purpose=sealed_texts.SIGNING
     )
     row.voucher = installation_key().sign(_statement(row))
     row.save()
@@ -128,14 +128,14 @@ def _opened(row: SigningKey) -> signing.PrivateSigningKey | None:
         return None
     try:
         key = signing.PrivateSigningKey.from_hex(
-            sealing.unseal(
+            sealed_texts.unseal(
                 bytes(row.sealed),
                 organization=row.organization_id,
                 row=row.pk,
-                purpose=sealing.SIGNING,
+                purpose=sealed_texts.SIGNING,
             )
         )
-    except (sealing.UnreadableSealedText, ValueError):
+    except (sealed_texts.UnreadableSealedText, ValueError):
         return None
     return key if key.key_id == row.key_id else None
 

@@ -13,7 +13,7 @@ from tools.catalog.actions import add_version, changing
 from tools.catalog.signatures import newest
 from tools.catalog.signatures.keys import keys_of
 from tools.catalog.signatures.newest import SignatureFileState
-from tools.catalog.signatures.verified import verifies
+from tools.catalog.signatures.version_signatures import verifies
 from tools.errors import Conflict
 from tools.models import Organization, Tool, ToolVersion
 

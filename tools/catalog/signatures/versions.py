@@ -1,4 +1,6 @@
-"""Caches per tool version: compiled validators, and verified signatures."""
+"""Versions of a tool: their labels and differences, and caches of compiled validators and verified
+signatures.
+"""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -9,13 +11,17 @@ from uuid import UUID
 from django.conf import settings
 
 from tools.definitions import signing
+from tools.definitions.differences import DefinitionDifference, compare_definitions
 from tools.definitions.schemas.json_schemas import Validator
-from tools.definitions.tool import ToolDefinition
-from tools.models import VOUCHED
+from tools.definitions.tool import Definition, ToolDefinition, ordered_if_valid
+from tools.definitions.values.semver import LARGEST, Version, definition_change, parse_version
+from tools.errors import Conflict, InvalidDefinition, NotFound
+from tools.models import VOUCHED, Tool, ToolVersion
 
 _KEPT = 20_000
 _validators: dict[tuple[str, str], Validator | None] = {}
 _authentic: dict[tuple[str, ...], bool] = {}
+FIRST = "1.0.0"
 
 
 def input_validator(version_digest: str, definition: ToolDefinition) -> Validator:
@@ -100,3 +106,75 @@ def _compiled(version_digest: str, which: str, definition: ToolDefinition) -> Va
 def _bound(kept: dict) -> None:
     if len(kept) >= _KEPT:
         kept.clear()
+
+
+def compare_versions(
+    tool: Tool, before: str, after: str | None
+) -> tuple[ToolVersion, ToolVersion, list[DefinitionDifference]]:
+    """By their labels; `after` is the current one where it is not named. Raises `NotFound`."""
+    old = find_version(tool, before)
+    new = find_version(tool, after) if after else tool.version
+    assert new is not None
+    return (
+        old,
+        new,
+        compare_definitions(ordered_if_valid(old.definition), ordered_if_valid(new.definition)),
+    )
+
+
+def find_version(tool: Tool, label: str) -> ToolVersion:
+    """Raises `NotFound`."""
+    found = tool.versions.filter(label=label).first() if "\x00" not in label else None
+    if found is None:
+        raise NotFound(f"{tool.name} has no version {label[:40]!r}.", code="version_not_found")
+    return found
+
+
+def next_label(tool: Tool, canonical: Definition, wanted: str | None) -> str:
+    """The one asked for, or the one that follows. A definition that is sent back as it was shown
+    has the current label, which requests nothing.
+
+    Raises `InvalidDefinition`, and `Conflict` for an existing label.
+    """
+    taken = set(tool.versions.values_list("label", flat=True) if tool.version else ())
+    current = tool.version.label if tool.version else None
+    if wanted is None or wanted == current:
+        return _following(tool, canonical, taken)
+    if wanted in taken:
+        raise Conflict(
+            f"{tool.name} has a version {wanted[:40]!r} already; versions never change.",
+            code="version_exists",
+        )
+    _check(wanted, _highest(taken))
+    return wanted
+
+
+def _following(tool: Tool, canonical: Definition, taken: set[str]) -> str:
+    highest = _highest(taken)
+    if highest is None:
+        return FIRST
+    assert tool.version is not None
+    return highest.bumped(definition_change(tool.version.definition, canonical)).label
+
+
+def _highest(labels: set[str]) -> Version | None:
+    """Skips labels from before labels had to be semantic."""
+    versions = [version for version in map(parse_version, labels) if version is not None]
+    return max(versions, default=None)
+
+
+def _check(wanted: str, highest: Version | None) -> None:
+    version = parse_version(wanted)
+    if version is None:
+        _refuse("must be a semantic version such as 1.2.0")
+    elif max(version.major, version.minor, version.patch) > LARGEST:
+        _refuse(f"may hold no number beyond {LARGEST}")
+    elif highest is not None and not highest < version:
+        _refuse(f"must be greater than {highest.label}, the greatest there is")
+
+
+def _refuse(message: str) -> None:
+    raise InvalidDefinition(
+        "The definition was not accepted: see details.errors.",
+        errors=[{"field": "version", "message": message}],
+    )

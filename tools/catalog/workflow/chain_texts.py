@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.catalog.actions import read
-from tools.catalog.imports.exporting import OnOneLine, as_yaml
+from tools.catalog.imports.catalog_export import OnOneLine, as_yaml
 from tools.catalog.workflow.chains import check_chain, doubts_about
 from tools.definitions.chains import expressions
 from tools.definitions.chains.chain_document import chain_definition, chain_document, chain_field
@@ -53,15 +53,15 @@ def read_text(organization: Organization, text: str) -> ChainText:
         doubts = doubts_about(organization, canonical)
         found.doubts = [_remark(one.place, one.message, lines) for one in doubts]
     except (Malformed, TooLarge, InvalidDefinition) as error:
-        found.flaws = flaws_of(error, lines)
+        found.flaws = remarks_of(error, lines)
     return found
 
 
-def flaws_of(error: Malformed | TooLarge | InvalidDefinition, lines: Lines) -> list[Remark]:
-    told = error.details.get("errors")
-    if not told:
+def remarks_of(error: Malformed | TooLarge | InvalidDefinition, lines: Lines) -> list[Remark]:
+    errors = error.details.get("errors")
+    if not errors:
         return [Remark(None, "", error.message)]
-    return [_told(one, lines) for one in told]
+    return [_flaw_remark(one, lines) for one in errors]
 
 
 def text_of(definition: Definition) -> str:
@@ -114,7 +114,7 @@ def _one_document(text: str) -> tuple[Any, Lines]:
     return found[0].value, found[0].lines
 
 
-def _told(flaw: dict[str, Any], lines: Lines) -> Remark:
+def _flaw_remark(flaw: dict[str, Any], lines: Lines) -> Remark:
     if "line" in flaw:  # of a text that could not be parsed
         return Remark(flaw["line"], "", f"The text {flaw['message']}.")
     return _remark(chain_field(flaw["field"]), flaw["message"], lines)

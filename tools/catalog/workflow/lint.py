@@ -30,7 +30,7 @@ from tools.models import ToolStatus
 MOST_SHOWN = 20  # names that one finding lists
 _IN_A_SENTENCE = 4
 _MOST_COMPARED = 100  # states; above that misspelled ones are not searched for
-_NOBODY = UUID(int=0)
+_NO_AGENT = UUID(int=0)
 
 
 class WorkflowSeverity(StrEnum):
@@ -98,10 +98,10 @@ def with_definition(snapshot: Snapshot, definition: Definition) -> Snapshot:
     """The catalog as it would be with a canonical definition saved and in service."""
     known, now = snapshot.tool(definition["name"]), datetime.now(UTC)
     proposed = CatalogTool(
-        id=known.id if known else _NOBODY,
+        id=known.id if known else _NO_AGENT,
         name=definition["name"],
         status=ToolStatus.ACTIVE,
-        version_id=_NOBODY,
+        version_id=_NO_AGENT,
         version="",
         number=0,
         digest=definition_digest(definition),
@@ -141,8 +141,8 @@ def _endless(cycle: list[str], tools: tuple[str, ...]) -> WorkflowFinding:
     return WorkflowFinding(
         "cycle",
         WorkflowSeverity.WARNING,
-        f"The states {_some(cycle)} lead into one another, through {_some(tools)}: a workflow may "
-        "go round for ever.",
+        f"The states {_some_names(cycle)} lead into one another, through {_some_names(tools)}: "
+        "a workflow may go round for ever.",
         f"Let one of these tools lead to another state, or to {START!r} if the way back is meant.",
         tools=tools,
         states=tuple(cycle),
@@ -153,7 +153,7 @@ def _begins_again(cycle: list[str], tools: tuple[str, ...]) -> WorkflowFinding:
     return WorkflowFinding(
         "cycle_through_reset",
         WorkflowSeverity.INFORMATION,
-        f"The states {_some(cycle)} form a workflow that begins again: a tool resets it to "
+        f"The states {_some_names(cycle)} form a workflow that begins again: a tool resets it to "
         f"{START!r}.",
         "Nothing to do, if the reset is meant.",
         tools=tools,
@@ -180,7 +180,7 @@ def _unreachable(flow: Workflow, whole: Workflow) -> Iterator[WorkflowFinding]:
             yield WorkflowFinding(
                 "unreachable_state",
                 WorkflowSeverity.WARNING,
-                f"Nothing leads from {START!r} to the state {state!r}, which {_some(tools)} "
+                f"Nothing leads from {START!r} to the state {state!r}, which {_some_names(tools)} "
                 f"{'names' if len(tools) == 1 else 'name'}.",
                 _how_to_reach(state, flow, whole),
                 state=state,
@@ -191,9 +191,9 @@ def _unreachable(flow: Workflow, whole: Workflow) -> Iterator[WorkflowFinding]:
 def _how_to_reach(state: str, flow: Workflow, whole: Workflow) -> str:
     own, every = _names(flow.entered.get(state, ())), _names(whole.entered.get(state, ()))
     if own:
-        return f"{_some(own)} would lead there: mend the states before it."
+        return f"{_some_names(own)} would lead there: mend the states before it."
     if every and state in whole.distances:
-        return f"Tools of other groups lead there: {_some(every)}. Request their groups too."
+        return f"Tools of other groups lead there: {_some_names(every)}. Request their groups too."
     guess = _or_is_it(state, flow, flow.entered)
     return (
         f"Let a tool lead to it with its field state{guess}, or take it out of "
@@ -206,7 +206,7 @@ def _ends(flow: Workflow) -> Iterator[WorkflowFinding]:
         ended = flow.ended(state)
         if ended is not None:
             tools = _names(flow.entered.get(state, ()))
-            after = f"{state!r} (after {_some(tools)})" if tools else repr(state)
+            after = f"{state!r} (after {_some_names(tools)})" if tools else repr(state)
             yield (_dead_end if ended == "no_tool" else _last)(state, after, tools)
 
 
@@ -271,7 +271,7 @@ def _lost_to_others(tool: CatalogTool, state: str, others: tuple[str, ...]) -> W
         "empty_state",
         WorkflowSeverity.ERROR,
         f"{tool.name} leads to the state {state!r}, where these groups have no tool.",
-        f"Request a group of {_some(others)} too, or leave the group of {tool.name} out.",
+        f"Request a group of {_some_names(others)} too, or leave the group of {tool.name} out.",
         tool=tool.name,
         state=state,
     )
@@ -290,7 +290,7 @@ def _resets(flow: Workflow) -> Iterator[WorkflowFinding]:
         yield WorkflowFinding(
             "silent_reset" if silent else "goes_back",
             WorkflowSeverity.WARNING if silent else WorkflowSeverity.INFORMATION,
-            f"{tool.name} moves a workflow back to {target!r} from {_some(back)}"
+            f"{tool.name} moves a workflow back to {target!r} from {_some_names(back)}"
             f"{_why_silent(tool, silent)}.",
             "Leave out its field state, so that the tool stays where it is, or list in "
             "available_in_states only the states it is for."
@@ -332,8 +332,8 @@ def _never_available(flow: Workflow) -> Iterator[WorkflowFinding]:
             yield WorkflowFinding(
                 "states_never_entered",
                 WorkflowSeverity.WARNING,
-                f"{tool.name} is available only in {_some(sorted(states))}, and no tool of these "
-                "groups leads there.",
+                f"{tool.name} is available only in {_some_names(sorted(states))}, and no tool "
+                "of these groups leads there.",
                 "See the finding for each state. A caller without a session may still name the "
                 "state itself.",
                 tool=tool.name,
@@ -353,7 +353,7 @@ def _unseen(
         yield WorkflowFinding(
             "seen_by_nobody",
             WorkflowSeverity.WARNING,
-            f"{tool.name} is in {_some(groups)}, and no agent was granted "
+            f"{tool.name} is in {_some_names(groups)}, and no agent was granted "
             f"{'it' if len(groups) == 1 else 'one of them'}."
             if groups
             else f"{tool.name} is in no group, and no agent was granted {WILDCARD!r}.",
@@ -366,7 +366,7 @@ def _names(tools: Iterable[CatalogTool]) -> tuple[str, ...]:
     return tuple(sorted({tool.name for tool in tools}))
 
 
-def _some(names: Iterable[str]) -> str:
+def _some_names(names: Iterable[str]) -> str:
     """A few of them, for a sentence."""
     every = list(names)
     shown = ", ".join(every[:_IN_A_SENTENCE])

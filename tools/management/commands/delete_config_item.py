@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.actions import delete_tool
-from tools.catalog.imports.importing_sources import delete_source
+from tools.catalog.imports.import_results import delete_source
 from tools.management import arguments, config_items
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.models import Tool

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.knowledge.knowledge import export_graph
+from tools.catalog.knowledge_graphs import export_graph
 from tools.knowledge.graph_documents import Syntax
 from tools.management import arguments
 from tools.management.command import DONE, ToolcribCommand

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.imports.exporting import CatalogExportFormat, exported
+from tools.catalog.imports.catalog_export import CatalogExportFormat, exported
 from tools.management import arguments
 from tools.management.command import DONE, FAILED, ToolcribCommand, format_json
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.knowledge.knowledge import import_graph
+from tools.catalog.knowledge_graphs import import_graph
 from tools.errors import Malformed
 from tools.knowledge.graph_documents import MOST_BYTES, Syntax
 from tools.management import arguments

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.imports.importing_items import CREATED, UPDATED
+from tools.catalog.imports.import_results import CREATED, UPDATED
 from tools.catalog.imports.openapi_import import Row, import_openapi
 from tools.definitions.dialects import import_documents
 from tools.errors import Malformed, TooLarge

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.knowledge.knowledge import index_graph
+from tools.catalog.knowledge_graphs import index_graph
 from tools.management import arguments
 from tools.management.command import DONE, ToolcribCommand
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.imports.importing_items import CREATED, UPDATED
+from tools.catalog.imports.import_results import CREATED, UPDATED
 from tools.catalog.mcp import mcp_import
 from tools.catalog.mcp import mcp_servers as servers
 from tools.definitions.mcp.listed_tools import review_digest

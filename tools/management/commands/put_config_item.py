@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tools.catalog.imports.importing import import_items
+from tools.catalog.imports.catalog_import import import_items
 from tools.definitions.dialects import import_documents, import_entries
 from tools.definitions.dialects.import_entries import ImportItem
 from tools.management import arguments, config_items

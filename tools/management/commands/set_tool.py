@@ -5,8 +5,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.catalog.actions import amended
-from tools.catalog.imports.importing import import_items
-from tools.catalog.signatures.verified import check_current
+from tools.catalog.imports.catalog_import import import_items
+from tools.catalog.signatures.version_signatures import check_current
 from tools.definitions.descriptors import FLAT_KEYS
 from tools.definitions.dialects.import_entries import ImportItem, ImportItemKind
 from tools.definitions.vocabulary import ArgumentValidation, ToolType

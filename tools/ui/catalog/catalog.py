@@ -24,9 +24,9 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
-from tools.catalog.imports.exporting import CatalogExportFormat, ExportedCatalog, exported
+from tools.catalog.imports.catalog_export import CatalogExportFormat, ExportedCatalog, exported
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import ranked, relevant
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Conflict, Malformed
 from tools.licensing.license_coverage import LowestTiers, lowest_tiers
@@ -152,7 +152,7 @@ class CatalogSearch:
     ) -> list[CatalogTool]:
         matching = [tool for tool in tools if self.matches(tool, snapshot, tiers.of)]
         if self.q:
-            matching = [one.tool for one in relevant(ranked(snapshot, self.q, matching))]
+            matching = [one.tool for one in relevant_tools(rank_tools(snapshot, self.q, matching))]
         if not self.order or (self.order == "name" and not self.q):
             return matching  # already sorted: by rank, or by name
         key = SORTS[self.order.removeprefix("-")]

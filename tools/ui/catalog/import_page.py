@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
+from tools.catalog.imports.catalog_import import permissions
 from tools.catalog.imports.import_preview import (
     LEFT_OUT,
     UNREAD,
@@ -24,8 +25,7 @@ from tools.catalog.imports.import_preview import (
     open_part,
     perform,
 )
-from tools.catalog.imports.importing import permissions
-from tools.catalog.imports.importing_items import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
+from tools.catalog.imports.import_results import CREATED, REFUSED, REVIEW, UNCHANGED, UPDATED
 from tools.definitions.dialects.import_documents import MAX_BYTES
 from tools.definitions.dialects.import_entries import (
     ImportContents,

@@ -20,7 +20,7 @@ from tools.authorization.listings import visible_tool
 from tools.authorization.pins import snapshot_for
 from tools.catalog.actions import find_tool
 from tools.catalog.group_openings import openings_of
-from tools.catalog.membership import Through, memberships
+from tools.catalog.groups import Through, memberships
 from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verification import Evidence
 from tools.definitions.callers import Caller

@@ -19,8 +19,8 @@ from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.signatures import drift, verification
-from tools.catalog.signatures.compared import versions_apart
 from tools.catalog.signatures.verification import Evidence
+from tools.catalog.signatures.versions import compare_versions
 from tools.errors import Conflict, Malformed
 from tools.models import (
     Decision,
@@ -76,7 +76,7 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
     labels = list(tool.versions.values_list("label", flat=True)[:MOST_CHOICES])
     after = request.GET.get("to") or tool.version.label
     before = request.GET.get("from") or _previous_label(labels, after)
-    old, new, found = versions_apart(tool, before, after)
+    old, new, found = compare_versions(tool, before, after)
     may_change = may(request.caller, "change_tool")
     asks = may_change and "restore" in request.GET and new.pk != tool.version.pk
     if asks and old.pk != tool.version.pk:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tools.catalog.imports.exporting import as_yaml
+from tools.catalog.imports.catalog_export import as_yaml
 from tools.definitions.dialects import import_documents
 from tools.definitions.schemas import json_schemas
 from tools.definitions.vocabulary import ParameterType

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.actions import find_tool, register_tool, update_tool
-from tools.catalog.signatures.verified import check_current
+from tools.catalog.signatures.version_signatures import check_current
 from tools.definitions.implementations.tool_types import READERS
 from tools.definitions.tool import Definition, ordered_definition, read_definition
 from tools.definitions.values import strict_json

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from tools.authorization.listings import visible_tools
 from tools.catalog.registry import CatalogTool
-from tools.catalog.search.search import ranked, relevant
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.ui.access import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/search.html"
@@ -50,7 +50,7 @@ def _find_tools(request: PageRequest, q: str) -> list[CatalogTool]:
     if not q:
         return []
     snapshot = snapshot_of(request)
-    found = relevant(ranked(snapshot, q, visible_tools(request.caller, snapshot)))
+    found = relevant_tools(rank_tools(snapshot, q, visible_tools(request.caller, snapshot)))
     return [one.tool for one in islice(found, MOST_TOOLS)]
 
 

@@ -18,9 +18,8 @@ from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
 from tools.authorization.facts import check_groups_uncounted, question_of
-from tools.catalog.knowledge import knowledge_browsing as browsing
-from tools.catalog.knowledge.knowledge import export_graph
-from tools.catalog.knowledge.knowledge_browsing import EntityView
+from tools.catalog import knowledge_graphs as browsing
+from tools.catalog.knowledge_graphs import EntityView, export_graph
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import Malformed, NotFound
 from tools.knowledge import entity_search
@@ -55,15 +54,15 @@ Edge = tuple[str, str, str]
 def search_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
     place, wanted = request.user.organization, _search_query(request)
-    found = browsing.search(place, wanted)
+    found = browsing.search_entities(place, wanted)
     after = wanted.offset + len(found.hits)
     context = {
         "wanted": wanted,
         "found": found,
         "rows": [_hit_row(hit) for hit in found.hits],
-        "kinds": [_type_row(iri, count) for iri, count in browsing.kinds(place)],
-        "size": browsing.size(place),
-        "standing": browsing.standing(place),
+        "kinds": [_type_row(iri, count) for iri, count in browsing.entity_kinds(place)],
+        "size": browsing.count_entities(place),
+        "standing": browsing.index_status(place),
         "before": _search_url(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
         "after": _search_url(wanted, after) if found.hits and after < found.total else "",
         "may_import": may(request.caller, "add_knowledgeentry"),
@@ -112,7 +111,7 @@ def type_url(iri: str) -> str:
 def entity_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
     iri, depth = request.GET.get("iri", ""), _parse_depth(request)
-    seen = browsing.entity(request.user.organization, iri, depth)
+    seen = browsing.view_entity(request.user.organization, iri, depth)
     named = {one: replace(name, label=make_visible(name.label)) for one, name in seen.named.items()}
     drawing = draw_neighborhood(iri, seen.edges, named, entity_url) if seen.edges else None
     drawn = len(drawing.things) if drawing else 1

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
-from tools.catalog.knowledge.knowledge import (
+from tools.catalog.knowledge_graphs import (
     GraphImportPreview,
     GraphImportResult,
     import_graph,

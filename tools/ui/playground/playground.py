@@ -18,7 +18,7 @@ from tools.accounts.user_permissions import may
 from tools.authorization.listings import visible_tool, visible_tools
 from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.search import ranked, relevant
+from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound, ToolcribError
@@ -343,7 +343,9 @@ def _template_context(
 def _search_tools(standing: PlaygroundContext, words: str) -> dict[str, Any]:
     tools = visible_tools(standing.viewer, standing.snapshot)
     if words:
-        tools = tuple(one.tool for one in relevant(ranked(standing.snapshot, words, list(tools))))
+        tools = tuple(
+            one.tool for one in relevant_tools(rank_tools(standing.snapshot, words, list(tools)))
+        )
     return {"found": tools[:MOST_FOUND], "total": len(tools)}
 
 

@@ -16,8 +16,8 @@ from django.views.decorators.http import require_http_methods
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_servers
+from tools.catalog.mcp.mcp_tokens import owner_texts
 from tools.catalog.mcp.mcp_values import MOST_VALUES, SEALED, shown_values
-from tools.catalog.mcp.owners import owner_texts
 from tools.definitions.servers import MASK
 from tools.errors import ToolcribError
 from tools.models import CredentialScope, McpServer, OnDrift, Transport

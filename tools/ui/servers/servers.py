@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.catalog.mcp import mcp_import, mcp_servers
-from tools.catalog.mcp.owners import owner_text
+from tools.catalog.mcp.mcp_tokens import owner_text
 from tools.catalog.mcp.upstreams import hub
 from tools.definitions.mcp.listed_tools import approval_digest
 from tools.definitions.vocabulary import ToolType

@@ -12,7 +12,7 @@ from tools.catalog.actions import amended, update_tool
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.catalog.sandbox.credentials import create_credential
 from tools.catalog.signatures.drift import approve_change, difference_of, reject_change
-from tools.catalog.signatures.verified import trusted
+from tools.catalog.signatures.version_signatures import trusted
 from tools.definitions.dialects import import_documents
 from tools.definitions.schemas.json_schemas import Validator
 from tools.errors import Malformed

@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from tools.catalog.mcp.masking import MASK, Mask
+from tools.catalog.mcp.mcp_values import CREDENTIAL_MASK, Mask
 
 SECRET = 'Bearer t0ken/of+"mine"&100% <x>'
 PART = SECRET.removeprefix("Bearer ")
@@ -31,7 +31,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_a_credential_is_taken_out_in_every_common_form(form):
     masked = Mask([SECRET]).text(f"before {form} after")
-    assert masked.startswith("before ") and masked.endswith(" after") and MASK in masked
+    assert masked.startswith("before ") and masked.endswith(" after") and CREDENTIAL_MASK in masked
     assert "t0ken" not in masked.lower()
 
 
@@ -39,19 +39,24 @@ def test_a_credential_is_taken_out_in_every_common_form(form):
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
 def test_base64_of_a_text_around_it_hides_nothing(before, encode):
     masked = Mask([SECRET]).text(encode(f"{before}{SECRET}!".encode()).decode())
-    rest = masked.replace(MASK, "")
-    assert MASK in masked and len(rest) <= len(encode(f"{before}!".encode())) + 4
+    rest = masked.replace(CREDENTIAL_MASK, "")
+    assert CREDENTIAL_MASK in masked and len(rest) <= len(encode(f"{before}!".encode())) + 4
 
 
 def test_what_basic_holds_is_taken_out_too():
     mask = Mask([BASIC])
-    assert mask.text("the password s3cret-word of someone") == f"the password {MASK} of someone"
-    assert mask.text("someone:s3cret-word") == MASK
+    assert (
+        mask.text("the password s3cret-word of someone")
+        == f"the password {CREDENTIAL_MASK} of someone"
+    )
+    assert mask.text("someone:s3cret-word") == CREDENTIAL_MASK
 
 
 def test_keys_items_and_numbers_of_a_value_are_looked_at():
     value = {"123456789": [123456789, {"x": "<123456789>"}, True, None, 1.5]}
-    assert Mask(["123456789"]).value(value) == {MASK: [MASK, {"x": f"<{MASK}>"}, True, None, 1.5]}
+    assert Mask(["123456789"]).value(value) == {
+        CREDENTIAL_MASK: [CREDENTIAL_MASK, {"x": f"<{CREDENTIAL_MASK}>"}, True, None, 1.5]
+    }
 
 
 def test_without_a_credential_nothing_is_changed():

@@ -8,7 +8,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import current_catalog
 from tools.catalog.sandbox import credentials
-from tools.catalog.signatures import sealing
+from tools.catalog.signatures import sealed_texts
 from tools.errors import Conflict, Malformed
 from tools.models import EgressCredential
 
@@ -52,22 +52,22 @@ def test_what_was_sealed_for_one_row_opens_in_no_other(organization):
     row, other = made(organization), made(organization, name="other")
     elsewhere = factories.organization("credentials-elsewhere")
     for place, key in ((organization.pk, other.pk), (elsewhere.pk, row.pk)):
-        with pytest.raises(sealing.UnreadableSealedText):
-            sealing.unseal(bytes(row.sealed), organization=place, row=key)
+        with pytest.raises(sealed_texts.UnreadableSealedText):
+            sealed_texts.unseal(bytes(row.sealed), organization=place, row=key)
 
 
 @pytest.mark.parametrize("change", [slice(0, 20), slice(0, 5), slice(1, None), slice(0, 0)])
 def test_a_value_that_was_cut_is_not_read(organization, change):
     row = made(organization)
-    with pytest.raises(sealing.UnreadableSealedText):
-        sealing.unseal(bytes(row.sealed)[change], organization=organization.pk, row=row.pk)
+    with pytest.raises(sealed_texts.UnreadableSealedText):
+        sealed_texts.unseal(bytes(row.sealed)[change], organization=organization.pk, row=row.pk)
 
 
 def test_under_another_secret_key_it_is_not_read(organization, settings):
     row = made(organization)
     settings.SECRET_KEY = "another"
-    with pytest.raises(sealing.UnreadableSealedText):
-        sealing.unseal(bytes(row.sealed), organization=organization.pk, row=row.pk)
+    with pytest.raises(sealed_texts.UnreadableSealedText):
+        sealed_texts.unseal(bytes(row.sealed), organization=organization.pk, row=row.pk)
 
 
 WRONG = [

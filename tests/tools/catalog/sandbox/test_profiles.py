@@ -13,7 +13,7 @@ from tests.tools.snapshots import current_catalog
 from tools.accounts import account_actions as policy
 from tools.catalog import actions
 from tools.catalog.sandbox import credentials, profiles
-from tools.catalog.sandbox.wall import sandbox
+from tools.catalog.sandbox.profiles import sandbox_client
 from tools.errors import Conflict, Forbidden, InvalidDefinition, Malformed, Unavailable
 from tools.licensing import tiers
 from tools.models import LicenseTier, SandboxProfile
@@ -227,10 +227,10 @@ def test_a_path_that_the_sandbox_may_not_write_is_not_shared_for_writing(organiz
 
 def test_without_sandboxd_no_path_is_taken_on_trust(organization, directory, settings):
     settings.SANDBOX_SOCKET = "/nowhere/s"
-    sandbox.cache_clear()
+    sandbox_client.cache_clear()
     with pytest.raises(Unavailable) as caught:
         written(organization, allowed_paths=[{"path": str(directory)}])
-    sandbox.cache_clear()
+    sandbox_client.cache_clear()
     assert (caught.value.code, caught.value.http_status) == ("sandbox_unreachable", 503)
     assert not SandboxProfile.objects.filter(organization=organization).exists()
 

@@ -11,10 +11,10 @@ from django.db import connection
 from audit.models import AuditRecord
 from tests import factories
 from tools.catalog import actions as catalog
-from tools.catalog.imports.exporting import exported
+from tools.catalog.imports.catalog_export import exported
 from tools.catalog.registry import registry
 from tools.catalog.signatures import keys, newest, verification
-from tools.catalog.signatures.verified import signed
+from tools.catalog.signatures.version_signatures import signed
 from tools.definitions import signing
 from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.errors import Conflict, Refused

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.tools.snapshots import snapshot, tool
 from tools.catalog.registry import Snapshot
-from tools.catalog.search.likeness import MOST_READ, build, ranked, relevant
+from tools.catalog.search.similar_tools import MOST_READ, build, rank_similar, similar_tools
 from tools.definitions.texts.names import split_words
 
 PLACE = snapshot(
@@ -21,7 +21,7 @@ PLACE = snapshot(
 
 
 def names(text: str, place: Snapshot = PLACE) -> list[str]:
-    return [found.tool.name for found in relevant(ranked(place, text))]
+    return [found.tool.name for found in similar_tools(rank_similar(place, text))]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_shares_only_a_common_word_is_left_out() -> None:
 def test_the_tail_is_measured_by_what_is_shown() -> None:
     others = [tool(f"t{n}", description="The one that does the thing.") for n in range(30)]
     place = snapshot(tool("pdf", description="The reader of pdf."), *others)
-    shown = relevant(one for one in ranked(place, "the pdf") if one.tool.name != "pdf")
+    shown = similar_tools(one for one in rank_similar(place, "the pdf") if one.tool.name != "pdf")
     assert len([*shown]) == 30
 
 
@@ -83,7 +83,7 @@ def test_two_of_one_rank_stand_in_the_order_of_their_names() -> None:
 def test_reading_is_bounded_and_rare_words_come_first() -> None:
     common = [tool(f"t{n}", description="common words") for n in range(50)]
     place = snapshot(tool("rare", description="common gem"), *common)
-    found = [one.tool.name for one in ranked(place, "common gem", most_read=10)]
+    found = [one.tool.name for one in rank_similar(place, "common gem", most_read=10)]
     assert found == ["rare"] and MOST_READ > 10
 
 
@@ -104,5 +104,5 @@ def test_words_are_folded_and_of_a_bounded_length(text: str) -> None:
 
 @given(st.text(max_size=60))
 def test_ranks_never_rise(text: str) -> None:
-    scores = [found.score for found in ranked(PLACE, text)]
+    scores = [found.score for found in rank_similar(PLACE, text)]
     assert all(before >= after > 0 for before, after in pairwise(scores)) or len(scores) < 2

@@ -9,8 +9,8 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import tamper
 from tools.catalog import actions
-from tools.catalog.imports import exporting
-from tools.catalog.imports.importing import ImportOptions, import_items
+from tools.catalog.imports import catalog_export
+from tools.catalog.imports.catalog_import import ImportOptions, import_items
 from tools.catalog.registry import registry
 from tools.definitions.dialects import import_documents, import_entries
 from tools.definitions.dialects.import_entries import ImportSelection, ImportSource
@@ -226,7 +226,7 @@ def test_a_builtin_tool_cannot_be_imported_but_changed(organization, bring):
     new = text_tool("mine") | {"type": "builtin"}
     assert results(bring([new])) == ["refused"]
     tool = actions.find_tool(organization, "read_file")
-    assert results(bring([exporting.written(tool)])) == ["unchanged"]
+    assert results(bring([catalog_export.written(tool)])) == ["unchanged"]
 
 
 def test_groups_are_given_to_tools_that_name_none(organization, bring):
@@ -292,7 +292,7 @@ def test_an_edited_row_is_neither_exported_nor_taken_for_unchanged(organization,
     bring([text_tool("a"), text_tool("b")])
     version = Tool.objects.get(organization=organization, name="a").version
     tamper(version, group=["everybody"])
-    found = exporting.exported(organization)
+    found = catalog_export.exported(organization)
     assert ([tool["name"] for tool in found.tools], found.left_out) == (["b"], ["a"])
     done = bring([text_tool("a"), text_tool("a2")])
     assert results(done) == ["refused", "created"]
@@ -306,7 +306,7 @@ def test_an_export_in_each_format_is_imported_as_unchanged(organization, bring):
         tool=actions.find_tool(organization, "off"), enabled=False, by=factories.by(organization)
     )
     before = everything(organization)
-    found = exporting.exported(organization)
+    found = catalog_export.exported(organization)
     for document in (found.document, json.dumps(found.document), found.yaml(), found.items()):
         done = bring(document)
         assert [one.errors for one in done] == [[]] * len(done)
@@ -318,7 +318,7 @@ def test_an_export_in_each_format_is_imported_as_unchanged(organization, bring):
 def test_an_export_is_created_in_another_organization(organization, bring):
     bring([text_tool("a"), text_tool("b", group=["x"], version="3.1.4")])
     other = factories.organization(f"{organization.slug[:20]}-b")
-    (document,) = import_documents.parse_documents(exporting.exported(organization).yaml())
+    (document,) = import_documents.parse_documents(catalog_export.exported(organization).yaml())
     done = import_items(
         organization=other, items=import_entries.split_document(document, ImportSource.DEFINITIONS),
         by=factories.by(other),

@@ -12,7 +12,7 @@ import pytest
 from audit.alerts.alert_channels import DeliveryFailed
 from sandbox.egress.rules.grammar import Url
 from tests.conditions import until
-from tools.catalog.mcp import dialing
+from tools.catalog.mcp import mcp_transports
 from tools.httpclient import outbound
 from tools.mcpclient.errors import UpstreamFailure
 from tools.mcpclient.streamable import Streamable
@@ -33,18 +33,20 @@ def mail(name: str, organization: str) -> None:
 
 
 def authorization(name: str, organization: str) -> None:
-    fetch = dialing.fetcher(organization)
-    dialing.waited(fetch("GET", f"https://{name}/", [], b""), 30)
+    fetch = mcp_transports.fetcher(organization)
+    mcp_transports.wait_for(fetch("GET", f"https://{name}/", [], b""), 30)
 
 
 def mcp(name: str, organization: str) -> None:
-    channel = Streamable(Url.parse(f"https://{name}/"), [], dialing.dialer("https", organization))
+    channel = Streamable(
+        Url.parse(f"https://{name}/"), [], mcp_transports.dialer("https", organization)
+    )
 
     async def reach() -> None:
         async with channel._origin.exchange("GET", "/", []):
             pass
 
-    dialing.waited(reach(), 30)
+    mcp_transports.wait_for(reach(), 30)
 
 
 class Names:
@@ -63,12 +65,12 @@ class Names:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     found = Names()
-    dialing._dialer.cache_clear(), outbound._dialer.cache_clear()
-    dialing.dialer("https", "")  # created here, so that two threads do not both create it
+    mcp_transports._dialer.cache_clear(), outbound._dialer.cache_clear()
+    mcp_transports.dialer("https", "")  # created here, so that two threads do not both create it
     monkeypatch.setattr(socket, "getaddrinfo", found)
     yield found
     found.go.set()
-    dialing._dialer.cache_clear(), outbound._dialer.cache_clear()
+    mcp_transports._dialer.cache_clear(), outbound._dialer.cache_clear()
 
 
 @pytest.mark.parametrize("reach", [webhook, mail, authorization, mcp])

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from tools.catalog.imports.importing_sources import service_descriptor
+from tools.catalog.imports.import_results import service_descriptor
 from tools.catalog.signatures.keys import keys_of
 from tools.catalog.signatures.newest import newest
-from tools.catalog.signatures.verified import trusted
+from tools.catalog.signatures.version_signatures import trusted
 from tools.definitions.texts.tool_formats import trustgraph_items
 from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from audit.actions import Actor
 from tools.catalog import actions
-from tools.catalog.imports.importing_items import (
+from tools.catalog.imports.import_results import (
     CREATED,
     REFUSED,
     UNCHANGED,
@@ -25,22 +25,20 @@ from tools.catalog.imports.importing_items import (
     check_identifier,
     error_at,
     errors_of,
+    is_unchanged_server,
+    is_unchanged_service,
     keyed_fields,
+    known_sources,
     name_of,
     prompt_id,
+    save_server,
+    save_service,
     stronger,
     titled,
     with_key,
     written_fields,
 )
-from tools.catalog.imports.importing_sources import (
-    known_sources,
-    same_server,
-    same_service,
-    save_server,
-    save_service,
-)
-from tools.catalog.signatures.verified import trusted
+from tools.catalog.signatures.version_signatures import trusted
 from tools.definitions.descriptors import Flaws
 from tools.definitions.dialects.import_entries import ImportItem, ImportItemKind
 from tools.definitions.dialects.import_references import (
@@ -70,7 +68,7 @@ class ImportOptions:
     atomic: bool = False
 
 
-class _TakenBack(Exception):
+class _RolledBack(Exception):
     """Rolls back the transaction."""
 
 
@@ -89,8 +87,8 @@ def import_items(
             found = work.perform(items)
             refused = sum(one.result == REFUSED for one in found)
             if way.dry_run or (way.atomic and refused):
-                raise _TakenBack
-    except _TakenBack:
+                raise _RolledBack
+    except _RolledBack:
         pass
     return _nothing_written(found, items, refused) if way.atomic and refused else found
 
@@ -203,7 +201,7 @@ class _ItemImport:
             flaws = written_fields(error.details["errors"], value)
             raise InvalidDefinition(error.message, errors=flaws) from None
         result = UNCHANGED
-        if not same_service(self.organization, descriptor):
+        if not is_unchanged_service(self.organization, descriptor):
             created = save_service(
                 organization=self.organization, descriptor=descriptor, by=self.by
             )
@@ -217,7 +215,7 @@ class _ItemImport:
             check_identifier(item, "name", required=False)
         descriptor = read_server(item.value, item.id)
         result = UNCHANGED
-        if not same_server(self.organization, descriptor):
+        if not is_unchanged_server(self.organization, descriptor):
             created = save_server(organization=self.organization, descriptor=descriptor, by=self.by)
             result = CREATED if created else UPDATED
         there = {**self.known.servers, descriptor.name: descriptor.remote_name}

@@ -13,7 +13,7 @@ from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
 from tools.models import Organization, Tool
 
 
-def proposed(
+def propose_tool(
     *, organization: Organization, tool: Tool | None, definition: Any, snapshot: Snapshot, by: Actor
 ) -> tuple[CatalogTool, Snapshot]:
     """The tool, and the catalog with it. It is saved and rolled back, so that no check is left out.

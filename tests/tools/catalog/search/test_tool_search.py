@@ -12,8 +12,8 @@ from tests.conditions import blocks_another_connection, until
 from tests.tools.execution.working import work_off
 from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry
-from tools.catalog.search import questions, search, words
-from tools.catalog.search.search import MOST_FOUND, ranked, relevant
+from tools.catalog.search import tool_search, tool_words
+from tools.catalog.search.tool_search import MOST_FOUND, rank_tools, relevant_tools
 from tools.models import Organization, ToolQuestion, ToolSearch, ToolWords
 
 TOOLS = (
@@ -45,7 +45,7 @@ def names(place):
     def found(text, among=None):
         snapshot = place()
         tools = None if among is None else [snapshot.tools[one] for one in among]
-        return [one.tool.name for one in relevant(ranked(snapshot, text, tools))]
+        return [one.tool.name for one in relevant_tools(rank_tools(snapshot, text, tools))]
 
     return found
 
@@ -120,7 +120,7 @@ def test_what_may_not_be_found_changes_nothing_about_what_is(organization, place
     def found():
         snapshot = place()
         among = [snapshot.tools[name] for name in ("first", "second", "greet")]
-        hits = ranked(snapshot, "common gadget rareword", among)
+        hits = rank_tools(snapshot, "common gadget rareword", among)
         return [(one.tool.name, one.score, one.worth) for one in hits]
 
     before = found()
@@ -144,7 +144,7 @@ def test_however_many_are_left_out_none_of_them_is_found(organization, names, pl
 def test_of_more_than_are_ranked_the_one_that_is_named_so_is_among_them(
     organization, names, monkeypatch
 ):
-    monkeypatch.setattr(search, "MOST_FOUND", 5)
+    monkeypatch.setattr(tool_search, "MOST_FOUND", 5)
     for at in range(10):
         factories.tool(organization, f"t{at}", description="Holds a gadget.")
     factories.tool(organization, "gadget", description="The thing itself.")
@@ -154,7 +154,7 @@ def test_of_more_than_are_ranked_the_one_that_is_named_so_is_among_them(
 
 
 def test_a_rare_word_does_not_hide_what_has_the_others(organization, names, monkeypatch):
-    monkeypatch.setattr(search, "MOST_FOUND", 5)
+    monkeypatch.setattr(tool_search, "MOST_FOUND", 5)
     for at in range(10):
         factories.tool(organization, f"t{at}", description="Holds a gadget.")
     factories.tool(organization, "rare", description="Once a gem.")
@@ -164,7 +164,7 @@ def test_a_rare_word_does_not_hide_what_has_the_others(organization, names, monk
 
 @pytest.mark.part("matrices")
 def test_a_sample_tells_how_many_have_a_word(organization, names, monkeypatch):
-    monkeypatch.setattr(search, "_SAMPLE", 4)
+    monkeypatch.setattr(tool_search, "_SAMPLE", 4)
     for at in range(30):
         factories.tool(organization, f"t{at}", description="The one that does the thing.")
     factories.tool(organization, "pdf", description="The reader of pdf.")
@@ -215,16 +215,16 @@ def test_the_tail_is_measured_by_what_is_shown(organization, place):
     for at in range(30):
         factories.tool(organization, f"t{at}", description="The one that does the thing.")
     factories.tool(organization, "pdf", description="The reader of pdf.")
-    found = ranked(place(), "a thing with pdf")
-    assert [one.tool.name for one in relevant(found)] == ["pdf"]
-    assert len([*relevant(one for one in found if one.tool.name != "pdf")]) >= 30
+    found = rank_tools(place(), "a thing with pdf")
+    assert [one.tool.name for one in relevant_tools(found)] == ["pdf"]
+    assert len([*relevant_tools(one for one in found if one.tool.name != "pdf")]) >= 30
 
 
 def test_ranks_never_rise_and_two_of_one_rank_stand_by_name(organization, place, names):
     for name in ("zz", "aa", "mm"):
         factories.tool(organization, name, description="Xylophone.", parameters=[])
     assert names("xylophone") == ["aa", "mm", "zz"]
-    scores = [one.score for one in ranked(place(), "file table page")]
+    scores = [one.score for one in rank_tools(place(), "file table page")]
     assert all(before >= after > 0 for before, after in pairwise(scores))
     assert len(scores) <= MOST_FOUND
 
@@ -232,9 +232,9 @@ def test_ranks_never_rise_and_two_of_one_rank_stand_by_name(organization, place,
 def test_what_has_no_words_gets_them_at_the_start(organization, names):
     ToolWords.objects.filter(organization=organization).delete()
     assert names("csv") == []
-    assert words.note_missing() >= len(TOOLS)
+    assert tool_words.note_missing() >= len(TOOLS)
     assert names("csv")[0] == "csv_summary"
-    assert words.note_missing() == 0
+    assert tool_words.note_missing() == 0
 
 
 # --- past questions ---
@@ -247,13 +247,13 @@ def asked(organization, committed, monkeypatch):
     def ask(text, call="read_lines", found=("greet", "read_lines"), after=True):
         agent = factories.agent(organization, groups=["default"])
         tools = [find_tool(organization, name) for name in found]
-        questions.note_search(factories.caller(agent), text, tools)
+        tool_words.note_search(factories.caller(agent), text, tools)
         if call:
             factories.execution(agent, call, text="x")
             work_off(organization)
         if after:
-            monkeypatch.setattr(questions, "DUE_AFTER", timedelta(0))
-        return questions.learn()
+            monkeypatch.setattr(tool_words, "DUE_AFTER", timedelta(0))
+        return tool_words.learn_questions()
 
     return ask
 
@@ -285,7 +285,7 @@ def test_no_secret_of_a_question_is_kept(asked, organization):
 
 @pytest.mark.part("matrices")
 def test_of_a_tool_only_so_many_questions_count(asked, organization, names, monkeypatch):
-    monkeypatch.setattr(words, "MOST_QUESTIONS", 1)
+    monkeypatch.setattr(tool_words, "MOST_QUESTIONS", 1)
     asked("wherewithal")
     asked("wherewithal")
     asked("gobbledygook")
@@ -301,7 +301,7 @@ def test_the_tool_and_its_questions_go_together(asked, organization):
 
 @pytest.mark.part("matrices")
 def test_of_a_tool_the_latest_questions_are_kept_and_no_more(asked, organization, monkeypatch):
-    monkeypatch.setattr(words, "MOST_KEPT", 2)
+    monkeypatch.setattr(tool_words, "MOST_KEPT", 2)
     for text in ("wherewithal", "gobbledygook", "wherewithal", "hullabaloo"):
         asked(text)
     kept = find_tool(organization, "read_lines").questions.values_list("question", flat=True)
@@ -311,17 +311,17 @@ def test_of_a_tool_the_latest_questions_are_kept_and_no_more(asked, organization
 def test_a_question_that_nobody_asks_any_more_is_forgotten(asked, names, monkeypatch):
     asked("wherewithal")
     assert names("wherewithal") == ["read_lines"]
-    monkeypatch.setattr(questions, "KEPT", timedelta(0))
-    questions.learn()
+    monkeypatch.setattr(tool_words, "KEPT", timedelta(0))
+    tool_words.learn_questions()
     assert names("wherewithal") == []
 
 
 def test_of_one_caller_only_so_many_searches_wait(organization, monkeypatch):
-    monkeypatch.setattr(questions, "MOST_OF_CALLER", 2)
+    monkeypatch.setattr(tool_words, "MOST_OF_CALLER", 2)
     tools = [find_tool(organization, "greet")]
     for agent in (factories.agent(organization), factories.agent(organization)):
         for _ in range(3):
-            questions.note_search(factories.caller(agent), "greet", tools)
+            tool_words.note_search(factories.caller(agent), "greet", tools)
     assert ToolSearch.objects.filter(organization=organization).count() == 4
 
 
@@ -336,7 +336,7 @@ def test_what_is_learned_of_a_tool_that_is_being_changed_keeps_its_new_words(
     asked, organization, names, monkeypatch
 ):
     asked("wherewithal", after=False)
-    monkeypatch.setattr(questions, "DUE_AFTER", timedelta(0))
+    monkeypatch.setattr(tool_words, "DUE_AFTER", timedelta(0))
     tool = find_tool(organization, "read_lines")
     definition = tool.version.definition | {"description": "Says farewell."}
     with ThreadPoolExecutor(1) as other:
@@ -350,6 +350,6 @@ def test_what_is_learned_of_a_tool_that_is_being_changed_keeps_its_new_words(
 
 def _learn_apart():
     try:
-        return questions.learn()
+        return tool_words.learn_questions()
     finally:
         connection.close()

@@ -5,18 +5,24 @@ of what it can do, C of its description and category, D of its parameters, and o
 answered before. Words are compared as `tools.definitions.texts.names` has them.
 """
 
+import re
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from audit.actions import redactor_of
+from tools.catalog.registry import CatalogTool
+from tools.definitions.callers import Caller
+from tools.definitions.results import Status
 from tools.definitions.texts.names import split_words
 from tools.definitions.tool import Definition
-from tools.models import Tool, ToolQuestion, ToolWords
+from tools.models import Execution, Tool, ToolQuestion, ToolSearch, ToolWords
+from tools.models.tool import LONGEST_QUESTION
 
 MOST_QUESTIONS = 50  # of one tool, those asked most
 MOST_KEPT = 200  # of one tool, the latest
@@ -32,6 +38,13 @@ VALUES (%(tool)s, %(organization)s, %(digest)s,
 ON CONFLICT (tool_id) DO UPDATE SET digest = excluded.digest, words = excluded.words,
     letters = excluded.letters
 """
+WITHIN = timedelta(minutes=10)  # after a search a call counts as what it led to
+DUE_AFTER = WITHIN
+MOST_FOUND = 25
+MOST_WAITING = 10_000  # searches of one organization; beyond that none is remembered
+MOST_OF_CALLER = 100  # of one caller
+KEPT = timedelta(days=180)  # after a question was asked last
+_MARK = re.compile(r"\[(redacted|whole) [^\]]*\]")
 
 
 def note_words(tool: Tool, *, new: bool = False) -> None:
@@ -40,7 +53,7 @@ def note_words(tool: Tool, *, new: bool = False) -> None:
     assert tool.version is not None
     asked = tool.questions.none() if new else tool.questions.order_by("-times", "-last_at")
     questions = asked.values_list("question", flat=True)[:MOST_QUESTIONS]
-    values: dict[str, Any] = _texts(tool.version.definition, questions) | {
+    values: dict[str, Any] = _tool_texts(tool.version.definition, questions) | {
         "tool": tool.pk,
         "organization": tool.organization_id,
         "digest": tool.version.digest,
@@ -69,35 +82,35 @@ def note_missing() -> int:
 
 @transaction.atomic
 def _note_again(pk: UUID) -> bool:
-    tool = locked(pk)
+    tool = lock_words(pk)
     if tool is not None:
         note_words(tool)
     return tool is not None
 
 
-def locked(pk: UUID) -> Tool | None:
+def lock_words(pk: UUID) -> Tool | None:
     """The tool with its row locked. A process that writes words outside of a change locks one tool
     at a time, so that two never deadlock."""
     rows = Tool.objects.present().filter(version__isnull=False).select_for_update(no_key=True)
     return rows.filter(pk=pk).first()
 
 
-def _texts(definition: Definition, asked: Iterable[str]) -> dict[str, str]:
+def _tool_texts(definition: Definition, asked: Iterable[str]) -> dict[str, str]:
     name, able = str(definition["name"]), [definition["title"] or "", *definition["capabilities"]]
     return {
-        "name": _words(name),
-        "able": _words(*able),
-        "about": _words(str(definition["description"]), str(definition["category"])),
-        "inside": _words(*_of_parameters(definition["input_schema"]), *asked),
-        "letters": _words(name, *able)[:2_000],
+        "name": _tool_words(name),
+        "able": _tool_words(*able),
+        "about": _tool_words(str(definition["description"]), str(definition["category"])),
+        "inside": _tool_words(*_parameter_texts(definition["input_schema"]), *asked),
+        "letters": _tool_words(name, *able)[:2_000],
     }
 
 
-def _words(*texts: str) -> str:
+def _tool_words(*texts: str) -> str:
     return " ".join(split_words(" ".join(texts)[:_MOST_TEXT]))
 
 
-def _of_parameters(schema: dict[str, Any]) -> Iterable[str]:
+def _parameter_texts(schema: dict[str, Any]) -> Iterable[str]:
     properties = schema.get("properties", {})
     for name, parameter in properties.items() if isinstance(properties, dict) else ():
         yield str(name)
@@ -125,8 +138,77 @@ def forget_questions(age: timedelta) -> int:
 
 @transaction.atomic
 def _forget(pk: UUID, old: Q) -> bool:
-    tool = locked(pk)
+    tool = lock_words(pk)
     ToolQuestion.objects.filter(old, tool=pk).delete()
     if tool is not None:
         note_words(tool)
     return True
+
+
+def note_search(caller: Caller, question: str, found: Iterable[CatalogTool]) -> None:
+    """Store a search and its results, until it is known which tool was called."""
+    words = _normalize_question(caller, question)
+    tools = [tool.id for tool, _ in zip(found, range(MOST_FOUND), strict=False)]
+    if not words or not tools:
+        return
+    waiting = ToolSearch.objects.filter(organization_id=caller.organization_id)
+    asker: dict[str, Any] = {"user": caller.user_id, "agent": caller.agent_id}
+    own = waiting.filter(**asker)
+    if _reach(own, MOST_OF_CALLER) or _reach(waiting, MOST_WAITING):
+        return
+    ToolSearch.objects.create(
+        organization_id=caller.organization_id,
+        user_id=caller.user_id,
+        agent_id=caller.agent_id,
+        question=words,
+        found=tools,
+    )
+
+
+def _reach(rows: QuerySet[ToolSearch], count: int) -> bool:
+    return rows[count - 1 : count].exists()
+
+
+def _normalize_question(caller: Caller, question: str) -> str:
+    clean = redactor_of(caller.organization).clean(question[:4_000])
+    words = dict.fromkeys(split_words(_MARK.sub(" ", clean)))
+    return " ".join(words)[:LONGEST_QUESTION].strip()
+
+
+def learn_questions() -> int:
+    """Evaluate the searches that are old enough. Returns how many had a successful call."""
+    due = ToolSearch.objects.filter(asked_at__lt=Now() - DUE_AFTER).order_by("asked_at")
+    taught = sum(map(_learn_question, list(due.values_list("pk", flat=True)[:MOST_WAITING])))
+    forget_questions(KEPT)
+    return taught
+
+
+@transaction.atomic
+def _learn_question(pk: int) -> bool:
+    """Whether one of the tools it found was called with success; the first one is the answer."""
+    search = ToolSearch.objects.select_for_update(skip_locked=True).filter(pk=pk).first()
+    if search is None:
+        return False
+    called = _called_after(search)
+    tool = lock_words(called) if called else None
+    if tool is not None:
+        note_question(tool, search.question)
+    search.delete()
+    return tool is not None
+
+
+def _called_after(search: ToolSearch) -> UUID | None:
+    caller: dict[str, Any] = {"user": search.user_id, "agent": search.agent_id}
+    return (
+        Execution.objects.filter(
+            **caller,
+            organization_id=search.organization_id,
+            status=Status.SUCCESS,
+            tool_version__tool__in=search.found,
+            created_at__gte=search.asked_at,
+            created_at__lt=search.asked_at + WITHIN,
+        )
+        .order_by("created_at")
+        .values_list("tool_version__tool", flat=True)
+        .first()
+    )

@@ -1,4 +1,4 @@
-"""Finds tools by words, with PostgreSQL full-text search (`tools.catalog.search.words`).
+"""Finds tools by words, with PostgreSQL full-text search (`tools.catalog.search.tool_words`).
 
 Rare words weigh more than common ones: the rarest words of a question select the candidates, and
 those that match most of it rank first. The frequency of a word is estimated from a sample. Prefixes
@@ -86,7 +86,7 @@ class ToolSearchHit:
     worth: float
 
 
-def ranked(
+def rank_tools(
     snapshot: Snapshot, text: str, among: Collection[CatalogTool] | None = None
 ) -> list[ToolSearchHit]:
     """The tools that fit, the best first; at most `MOST_FOUND`. `among`: only of these.
@@ -114,7 +114,7 @@ def _words(text: str) -> list[str]:
     return ([word for word in words if word not in _SAY_NOTHING] or words)[:_MOST_WORDS]
 
 
-def relevant(found: Iterable[ToolSearchHit]) -> Iterator[ToolSearchHit]:
+def relevant_tools(found: Iterable[ToolSearchHit]) -> Iterator[ToolSearchHit]:
     """Without those that share only a word such as "the" with what was asked. The threshold depends
     on the best shown tool only, so that it reveals nothing of others."""
     best: float | None = None

@@ -1,15 +1,20 @@
-"""MCP servers that run inside the sandbox (stdio): only those on the operator's list, with the
-listed command.
+"""How MCP servers are reached: by HTTP at addresses that tenants chose, or inside the sandbox
+(stdio).
 
-A tenant picks a name and gives what the entry permits; no word of a tenant's is ever a command.
+Of stdio servers only those on the operator's list run, with the listed command: a tenant picks a
+name and gives what the entry permits; no word of a tenant's is ever a command.
 """
 
-from collections.abc import Iterable
-from functools import lru_cache, partial
+import atexit
+from collections.abc import Coroutine, Iterable
+from functools import cache, lru_cache, partial
+from typing import Any
 
 from django.conf import settings
 
 from config.external_servers import WORKSPACE, StdioServer
+from sandbox.egress.dial import Dialer, Resolver, client_context
+from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy
 from sandbox.egress.ticket_client import EgressClient
 from sandbox.server_client import start_server
@@ -17,7 +22,9 @@ from sandbox.spec import Mount, Network, ServerSpec
 from tools.builtin.workspaces import workspace_path
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
+from tools.httpclient.outbound import EventLoopThread, OperatorNetworkGate
 from tools.mcpclient.errors import NeverBegan
+from tools.mcpclient.fetching import Fetcher
 from tools.mcpclient.stdio import Stdio
 
 NOT_ALLOWED = "is not one that the operator allows (MCP_STDIO_ALLOWED)"
@@ -25,6 +32,40 @@ NOT_ALLOWED = "is not one that the operator allows (MCP_STDIO_ALLOWED)"
 _LASTING = EgressLimits(
     requests=1_000_000, connections=16, request_bytes=1 << 40, response_bytes=1 << 40, request_s=120
 )
+
+
+def dialer(scheme: str, organization: str) -> Dialer:
+    """By the rules of tools/httpclient/outbound.py: unencrypted only into networks that the
+    operator opened."""
+    return _dialer(scheme, tuple(settings.EGRESS_ALLOW_PRIVATE)).of(organization)
+
+
+def fetcher(organization: str) -> Fetcher:
+    return Fetcher(lambda scheme: dialer(scheme, organization))
+
+
+def wait_for[Got](work: Coroutine[Any, Any, Got], timeout_s: float) -> Got:
+    """The result of a few requests over one connection. Raises what it raises, `TimeoutError`."""
+    future = _loop().submit(work)
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        future.cancel()
+        raise
+
+
+@cache
+def _loop() -> EventLoopThread:
+    made = EventLoopThread()
+    atexit.register(made.close)
+    return made
+
+
+@lru_cache(maxsize=4)
+def _dialer(scheme: str, opened: tuple[str, ...]) -> Dialer:
+    networks = [read_network(text) for text in opened]
+    gate = AddressGate(networks) if scheme == "https" else OperatorNetworkGate(networks)
+    return Dialer(Resolver(), gate, client_context(settings.EGRESS_CA_FILE))
 
 
 def allowed(name: str) -> StdioServer | None:

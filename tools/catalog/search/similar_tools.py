@@ -100,12 +100,14 @@ class Index:
         return found
 
 
-def ranked(snapshot: Snapshot, text: str, most_read: int = MOST_READ) -> Iterator[SimilarTool]:
+def rank_similar(
+    snapshot: Snapshot, text: str, most_read: int = MOST_READ
+) -> Iterator[SimilarTool]:
     """Matching tools of any status and group; the caller checks who may use them."""
     return index_of(snapshot).ranked(text, most_read)
 
 
-def relevant(found: Iterable[SimilarTool]) -> Iterator[SimilarTool]:
+def similar_tools(found: Iterable[SimilarTool]) -> Iterator[SimilarTool]:
     """Without the tail that shares only a word such as "the" with what was asked. The threshold
     depends on the best shown tool only, so that it reveals nothing of others."""
     best: float | None = None

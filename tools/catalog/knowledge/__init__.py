@@ -1,1 +1,0 @@
-"""Administration of an organization's knowledge graph. SPARQL is in `tools.knowledge`."""
