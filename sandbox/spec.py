@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from sandbox.egress.rules.egress_policy import EgressAttempt, EgressPolicy
 from sandbox.errors import SpecInvalid
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 MIB = 1024 * 1024
 _NEVER_SHARED = frozenset({"proc", "sys", "dev"})

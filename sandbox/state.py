@@ -10,7 +10,7 @@ from typing import Self
 from sandbox import wire
 from sandbox.daemon.trials.capability import Capability
 from sandbox.errors import SpecInvalid
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 PATIENCE_S = 0.2  # no page waits longer for a sandboxd that hangs
 _KEPT_S = 1.0

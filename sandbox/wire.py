@@ -20,7 +20,7 @@ from typing import Any
 from sandbox.errors import SpecInvalid
 from sandbox.inside.frames import ConnectionEnded, FrameReader, FrameTooLarge, send
 from sandbox.spec import SandboxResult, SandboxSpec
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 __all__ = ["ConnectionEnded", "FrameReader", "FrameTooLarge", "send"]
 
@@ -82,5 +82,5 @@ def read_until(frame: Fields) -> float:
 
 
 def result_frames(result: SandboxResult, output: bytes) -> tuple[bytes, bytes]:
-    """`output` is JSON text that strictjson has read; it is not written out a second time."""
+    """`output` is JSON text that `untrusted_json` has read; it is not written out a second time."""
     return encode(result.to_wire()), output

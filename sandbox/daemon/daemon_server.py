@@ -39,7 +39,7 @@ from sandbox.spec import (
     SandboxResult,
     ServerSpec,
 )
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 _PEER = struct.Struct("3i")
 _BACKLOG = 128

@@ -15,7 +15,7 @@ from sandbox.egress.entry_points.streams import accepted
 from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary
 from sandbox.egress.task_group import TaskGroup
 from sandbox.errors import SpecInvalid
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 _BACKLOG = 128
 

@@ -15,7 +15,7 @@ import struct
 from typing import Any
 
 from sandbox.errors import SpecInvalid
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 FRAME_CAP = 1 << 20
 MOST_DOORS = 2

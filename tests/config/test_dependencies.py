@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("audit", "config", "sandbox", "toolcrib_service", "tools")
 # What runs inside the sandbox imports its neighbours by the names they have there.
 INSIDE = (
-    {"patterns", "plain_yaml", "strictjson"}
+    {"patterns", "plain_yaml", "untrusted_json"}
     | {path.stem for path in (ROOT / "tools/builtin/isolated").glob("*.py")}
     | {path.stem for path in (ROOT / "sandbox/inside").glob("*.py")}
 )

@@ -101,7 +101,7 @@ def _text_of(package: str, file: str) -> str:
 def _http_profile(_organization: str) -> Profile:
     """The same for every organization."""
     preload = (
-        ("strictjson", _text_of("sandbox", "strictjson.py")),
+        ("untrusted_json", _text_of("sandbox", "untrusted_json.py")),
         *_preloaded("charsets", "http_call"),
     )
     libraries = (_library("charset_normalizer"),)

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from sandbox.levels import at_least
 from sandbox.spec import Backend, IsolationLevel, Network, Profile
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 
 @dataclass(frozen=True)

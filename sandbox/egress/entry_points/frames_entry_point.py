@@ -21,7 +21,7 @@ from sandbox.egress.entry_points.streams import Plain
 from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.task_group import TaskGroup
 from sandbox.inside.sandbox_http import PIECE, Frame, FrameKind, pack, unpack
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 _FRAMES_AHEAD = 4
 _MOST_STRAYS = 1000

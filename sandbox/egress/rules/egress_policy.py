@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from sandbox.errors import SpecInvalid
-from sandbox.untrusted_json import Fields
+from sandbox.strict_fields import Fields
 
 MIB = 1024 * 1024
 

@@ -84,11 +84,11 @@ def test_a_sealer_that_is_silent_with_nothing_to_do_harms_nobody(ledger):
 
 
 def test_readiness_says_that_nobody_seals(ledger):
-    assert probes._sealing() == "ok"
+    assert probes._check_sealer() == "ok"
     write("here")
-    assert "has not said" in probes._sealing()
+    assert "has not said" in probes._check_sealer()
     seal_logs()
-    assert probes._sealing() == "ok"
+    assert probes._check_sealer() == "ok"
 
 
 def test_a_log_tells_when_it_was_signed_and_what_has_no_place_yet(db):

@@ -116,7 +116,7 @@ class Retrying:
         channel, _ = self.listener.accept()
         with self.listener, channel, contextlib.suppress(OSError):
             self.heard += channel.recv(65536)
-            body = b"\x03\x03" + tunnels.hello._RETRY_RANDOM + bytes(10)
+            body = b"\x03\x03" + tunnels._RETRY_RANDOM + bytes(10)
             channel.sendall(b"\x16\x03\x03\0\x32\x02\0\0\x2c" + body + bytes(2))
             while data := channel.recv(65536):
                 self.heard += data

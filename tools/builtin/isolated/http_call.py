@@ -12,7 +12,7 @@ from typing import Any
 
 import charsets
 import sandbox_http
-import strictjson
+import untrusted_json
 from toolcrib import ToolError
 
 EXCERPT = 20_000  # characters of an error's body; who reads it outside shows less
@@ -54,9 +54,9 @@ def _excerpt(answer: sandbox_http.Response) -> str:
     """Of JSON without its escapes, so that what stands in it can be found."""
     if is_json(answer):
         try:
-            value = strictjson.parse(_utf8(answer), large_integers=True)
+            value = untrusted_json.parse(_utf8(answer), large_integers=True)
             return charsets.printable(json.dumps(value, ensure_ascii=False))[:EXCERPT]
-        except strictjson.Hostile:
+        except untrusted_json.HostileJson:
             pass  # what calls itself JSON and is none is shown as it came
     return _decoded(answer)[:EXCERPT]
 
@@ -85,8 +85,8 @@ def _value(answer: sandbox_http.Response) -> tuple[Any, dict[str, str]]:
 
 def _parsed(answer: sandbox_http.Response) -> Any:
     try:
-        return strictjson.parse(_utf8(answer), large_integers=True)
-    except strictjson.Hostile as reason:
+        return untrusted_json.parse(_utf8(answer), large_integers=True)
+    except untrusted_json.HostileJson as reason:
         message = f"The answer says it is JSON, and cannot be read as such: {reason}."
         raise ToolError("RESPONSE_NOT_JSON", message) from None
 
