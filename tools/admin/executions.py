@@ -60,13 +60,13 @@ class ExecutionAdmin(ReadOnly):
         run_for_each(request, rows, stop, "Told to stop")
 
     @admin.display(description="what went in and came out")
-    def content(self, row: Any) -> str:
+    def input_and_output(self, row: Any) -> str:
         return json.dumps(redacted(row), indent=2, ensure_ascii=False)[:20_000]
 
     def get_fields(self, request: Any, obj: Any = None) -> Any:
         """Users who may only view never see the secrets of a call."""
         names = [field.name for field in Execution._meta.concrete_fields]
-        return [*(name for name in names if name not in FIELDS), "content"]
+        return [*(name for name in names if name not in FIELDS), "input_and_output"]
 
 
 @admin.register(ExecutionEvent)
@@ -78,7 +78,7 @@ class ExecutionEventAdmin(ReadOnly):
     ordering = ("-id",)
 
     @admin.display(description="message")
-    def content(self, row: Any) -> str:
+    def input_and_output(self, row: Any) -> str:
         return redacted_message(row)
 
 
