@@ -72,13 +72,13 @@ class ExecutionAdmin(ReadOnly):
 @admin.register(ExecutionEvent)
 class ExecutionEventAdmin(ReadOnly):
     place = "execution__organization"
-    fields = list_display = ("execution", "sequence", "type", "content", "created_at")
+    fields = list_display = ("execution", "sequence", "type", "message_text", "created_at")
     list_filter = ("type",)
     list_select_related = ("execution__organization",)
     ordering = ("-id",)
 
     @admin.display(description="message")
-    def input_and_output(self, row: Any) -> str:
+    def message_text(self, row: Any) -> str:
         return redacted_message(row)
 
 

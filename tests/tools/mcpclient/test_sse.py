@@ -59,7 +59,7 @@ class OldServer:
             "tools/call": {"content": [{"type": "text", "text": "hello"}]},
         }.get(message.get("method"))
 
-    def asked(self, method):
+    def requests_for(self, method):
         return [one for one in self.messages if one.get("method") == method]
 
 
