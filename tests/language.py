@@ -31,7 +31,7 @@ BARE = {
     "above", "after", "again", "all", "alone", "anew", "apart", "asked", "at", "before", "begun",
     "below", "beside", "beyond", "both", "by", "earlier", "elsewhere", "ended", "every", "found",
     "given", "held", "here", "in", "kept", "known", "lately", "made", "named", "noted", "now", "of",
-    "on", "one", "ones", "other", "over", "own", "past", "put", "reached", "said", "same", "seen",
+    "on", "one", "ones", "other", "over", "own", "past", "reached", "said", "same", "seen",
     "shown", "some", "standing", "taken", "tell", "then", "there", "told", "turn", "under", "up",
     "wanted", "whole", "within",
 }  # fmt: skip
@@ -46,6 +46,20 @@ NOUNS = {
     "alerting", "drawing", "embedded", "licensing", "logging", "masking", "naming", "planning",
     "polling", "reasoning", "sandboxing", "sealing", "signing", "thinning", "throttling", "timing",
 }  # fmt: skip
+# Module names of more than one package: one subject in several layers (model, action, API, page), or
+# what Django and Python prescribe.
+SUBJECTS = {
+    "__main__", "agent", "agent_requests", "agents", "alert_rules", "alerts", "approvals", "apps",
+    "audit", "batches", "bulk_changes", "cache", "callers", "catalog", "chains", "confirmations",
+    "content_schemas", "errors", "events", "executions", "explanations", "grants", "groups", "http",
+    "idempotency", "imports", "knowledge", "licenses", "login", "mcp_servers", "messages",
+    "metrics", "organizations", "outputs", "reauthentication", "replay", "sandbox_profiles",
+    "second_factors", "servers", "service", "services", "sessions", "settings", "signing_keys",
+    "single_sign_on", "tasks", "tiers", "tool", "tool_types", "upstream_changes", "urls", "usage",
+    "workflow", "workflow_simulator", "workspace",
+}  # fmt: skip
+# Names of two different things that are left from before; none is added.
+AMBIGUOUS = {"actions", "arguments", "base", "fields", "operations", "retention"}
 # Names of other people's interfaces: MCP annotations, HTML, the user of Unix.
 FOREIGN = {"NOBODY", "type_hints", "get_type_hints"}
 IDENTIFIER = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -61,7 +75,13 @@ BACKTICKED = re.compile(r"`[^`]*`")
 MOST_FILES = 16  # of a package, beside its __init__
 # Of these a later change decides: the pipeline and the MCP client are written again, models are one
 # file for each aggregate.
-EXEMPT = ("tools/execution/", "tools/mcpclient/", "tools/models/", "tools/migrations/")
+EXEMPT = (
+    "audit/migrations/",
+    "tools/execution/",
+    "tools/mcpclient/",
+    "tools/models/",
+    "tools/migrations/",
+)
 LARGER = ("config/local", "tools/management/commands", *(one.rstrip("/") for one in EXEMPT))
 UNSAID = ("management", "commands", "isolated")  # Django's folders, and what is handed over whole
 
@@ -73,7 +93,7 @@ def main(write: bool) -> int:
         lines = [f"{count} {path}\n" for path, count in sorted(found.items()) if count]
         LEFT.write_text("".join(lines), encoding="utf-8")
         return 0
-    flaws = [*_too_many(files, found), *_classes(files), *_packages(files)]
+    flaws = [*_too_many(files, found), *_classes(files), *_packages(files), *_modules(files)]
     print(*flaws, sep="\n", end="\n" if flaws else "")
     return 1 if flaws else 0
 
@@ -103,7 +123,9 @@ def _module(path: str) -> Iterator[tuple[int, str]]:
     module = Path(path).stem
     last = module.rpartition("_")[2]
     idiom = IDIOM.intersection(module.split("_"))
-    verb = last.endswith(("ing", "ed")) and last not in NOUNS and "/commands/" not in path
+    if "/commands/" in path:
+        return
+    verb = last.endswith(("ing", "ed")) and last not in NOUNS
     if verb or idiom or module in BARE:
         yield 1, f"the module {module} is named by its subject, not by what it does to it"
 
@@ -162,6 +184,16 @@ def _classes(files: Iterable[str]) -> Iterator[str]:
                 if found[1] in GENERIC:
                     line = text.count("\n", 0, found.start()) + 1
                     yield f"{path}:{line}: {found[1]} needs a noun before it"
+
+
+def _modules(files: Iterable[str]) -> Iterator[str]:
+    rooms = defaultdict(list)
+    for path in files:
+        if path.startswith(CODE) and not path.startswith(EXEMPT) and "/commands/" not in path:
+            rooms[Path(path).stem].append(path)
+    for module, paths in sorted(rooms.items()):
+        if len(paths) > 1 and module not in SUBJECTS | AMBIGUOUS | {"__init__"}:
+            yield f"{', '.join(paths)}: a module name stands for one subject"
 
 
 def _packages(files: Iterable[str]) -> Iterator[str]:
