@@ -46,7 +46,7 @@ NOUNS = {
     "alerting", "drawing", "embedded", "licensing", "logging", "masking", "naming", "planning",
     "polling", "reasoning", "sandboxing", "sealing", "signing", "thinning", "throttling", "timing",
 }  # fmt: skip
-# Module names of more than one package: one subject in several layers (model, action, API, page), or
+# Module names of several packages: one subject in several layers (model, action, API, page), or
 # what Django and Python prescribe.
 SUBJECTS = {
     "__main__", "agent", "agent_requests", "agents", "alert_rules", "alerts", "approvals", "apps",
