@@ -32,6 +32,7 @@ from sandbox.inside import session_kill
 from sandbox.inside.layers import libc
 
 UIDS = range(70_000, 90_000)  # below those that distributions give to containers
+_KILLER = UIDS.stop  # what runs have no user in common with
 _ANCILLARY = socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
 # DAC_OVERRIDE, KILL, SETGID, SETUID, SYS_ADMIN, SYS_NICE, SETFCAP
 _CAPABILITIES = (1, 5, 6, 7, 21, 23, 31)
@@ -74,7 +75,7 @@ def fork(owner: int, groups: Iterable[Path]) -> tuple[socket.socket, int]:
 
 
 def serve(control: socket.socket, owner: int, groups: Iterable[Path]) -> NoReturn:
-    """Until sandboxd is gone; what was started ends with this process. `owner` is sandboxd's user,
+    """Until sandboxd is gone; what was started ends before this process does. `owner` is sandboxd's user,
     `groups` are the directories of cgroup version 1 in which runs have groups."""
     status = 1
     try:
@@ -102,7 +103,13 @@ class AccountHelper:
                 if descriptor != self._control.fileno():
                     self._reap(descriptor)
                 elif not self._hear():
+                    self._kill_all()
                     return
+
+    def _kill_all(self) -> None:
+        """What the death of its template leaves alive, in no namespace and always forking."""
+        for uid in {uid for _, uid in self._children.values() if uid is not None}:
+            kill_all_of(uid)
 
     def _hear(self) -> bool:
         """One request; False when sandboxd is gone."""
@@ -198,6 +205,19 @@ class AccountHelper:
             finally:
                 os._exit(0)
         self._watch(pid, None)
+
+
+def kill_all_of(uid: int) -> None:
+    """Every process of this user, at one moment: none forks its way out of it. Needs root."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresuid(_KILLER, uid, _KILLER)  # and without capabilities it reaches no other
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

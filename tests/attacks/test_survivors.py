@@ -137,11 +137,27 @@ def test_nothing_lives_on_when_what_it_was_forked_from_is_killed(
 ) -> None:
     daemon = make_daemon()
     with guests(wall, daemon) as all_levels:
-        for child in children_of(daemon.process.pid):
+        for child in templates_of(daemon.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         assert stayed(all_levels) == []
     assert daemon.run("def main(p):\n    return 1").output == 1
+
+
+@pytest.mark.part("sandbox")
+def test_nothing_lives_on_when_what_gives_accounts_is_killed(
+    wall: Wall, make_daemon: Callable[[], Daemon]
+) -> None:
+    """Sandboxd ends with it, and whoever started sandboxd starts it again."""
+    daemon = make_daemon()
+    helpers = helpers_of(daemon.process.pid)
+    if not helpers:
+        pytest.skip("sandboxd was not started by root: templates have no accounts of their own")
+    with guests(wall, daemon) as all_levels:
+        for helper in helpers:
+            os.kill(helper, signal.SIGKILL)
+        daemon.process.wait(LIMIT_S)
+        assert stayed(all_levels) == []
 
 
 @contextmanager
@@ -181,6 +197,24 @@ def _run_and_keep(
     program = CodeSource("def main(p):\n    while True: pass")
     spec = SandboxSpec("acme", wall.profile(level), USUAL, program, {})
     results.append(wall.daemon.client.run(spec, cancelled=cancelled))
+
+
+def helpers_of(sandboxd: int) -> list[int]:
+    """The process that gives accounts: a fork of sandboxd that executes nothing else."""
+    command = _command_of(sandboxd)
+    return [child for child in children_of(sandboxd) if _command_of(child) == command]
+
+
+def templates_of(sandboxd: int) -> list[int]:
+    helpers = helpers_of(sandboxd)
+    of_sandboxd = [child for child in children_of(sandboxd) if child not in helpers]
+    return of_sandboxd + [child for helper in helpers for child in children_of(helper)]
+
+
+def _command_of(pid: int) -> bytes:
+    with suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def children_of(pid: int) -> list[int]:
