@@ -212,7 +212,7 @@ def test_it_counts_where_a_person_acts_beside_their_own_place(scene):
     def held_there() -> bool:
         other.refresh_from_db()
         there = caller_of_user(User.objects.get(pk=scene.person.pk), organization=other)
-        return grants.of(there, other.revision).every
+        return grants.find_grants(there, other.revision).every
 
     assert held_there()
     scene.save(scene.person, groups=[])

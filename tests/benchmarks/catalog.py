@@ -34,7 +34,11 @@ SIZES = (10, 1_000, 10_000)
 def main() -> None:
     print(f"{'tools':>8}{'lookup µs':>12}{'gates µs':>12}{'validate µs':>14}{'list ms':>10}")
     for size in SIZES:
-        snapshot, caller, asked = _snapshot(size), _caller(), EffectiveRequest.of(["default"], None)
+        snapshot, caller, asked = (
+            _snapshot(size),
+            _caller(),
+            EffectiveRequest.from_options(["default"], None),
+        )
         name = f"tool-{size // 2}"
         tool = snapshot.tools[name]
         question = question_of(caller, tool, asked, snapshot)

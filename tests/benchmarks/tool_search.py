@@ -95,7 +95,7 @@ def _search(snapshot: Snapshot, ask: Callable[[], str], tools: list[CatalogTool]
 
 def _listed(snapshot: Snapshot, ask: Callable[[], str], caller: Caller) -> None:
     """As `GET /tools?q=` and `find_tools` do."""
-    asked = EffectiveRequest.of(None, None)
+    asked = EffectiveRequest.from_options(None, None)
     _search(snapshot, ask, usable_tools(caller, asked, snapshot))
 
 

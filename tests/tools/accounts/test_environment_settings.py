@@ -72,4 +72,4 @@ def test_every_setting_that_is_told_is_described() -> None:
 def test_only_what_evidence_holds_has_a_value() -> None:
     for rows in setting_statuses().values():
         for one in rows:
-            assert one.shown == ((one.described.attribute or one.described.name) in ON_PAGE)
+            assert one.has_value == ((one.described.attribute or one.described.name) in ON_PAGE)

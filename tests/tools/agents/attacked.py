@@ -88,7 +88,7 @@ def refused_by(row: Execution) -> list[str]:
     snapshot = snapshot_for(caller, row.session_id)
     tool = snapshot.tool(row.tool_name)
     assert tool is not None
-    asked = EffectiveRequest.of(row.requested_groups, row.state)
+    asked = EffectiveRequest.from_options(row.requested_groups, row.state)
     verdicts = gates.explain(question_of(caller, tool, asked, snapshot))
     lent = _LENT if row.options.get("at_its_door") else frozenset()
     granted = ["granted_groups"] if asked.groups - caller.granted_groups else []

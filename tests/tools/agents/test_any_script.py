@@ -148,7 +148,7 @@ class World:
                 session_actions.end(Session.objects.filter(pk=session.pk), by, reason="asked")
         elif what in (AGREED, REFUSED_BY_PERSON):
             self._decide(agree=what == AGREED)
-        elif not Execution.objects.get(pk=run.pk).over:
+        elif not Execution.objects.get(pk=run.pk).is_final:
             cancelling.stop(run.pk, by=by)
 
     def _decide(self, *, agree: bool) -> None:

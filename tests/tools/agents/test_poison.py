@@ -116,7 +116,7 @@ def test_no_detour_leads_past_a_gate(place, obedient, model):
     place.gives(said(tuple(DETOURS.values())))
     mind = obedient(PAGE)
     run = place.ran()
-    assert run.over
+    assert run.is_final
     assert [name for name, order in DETOURS.items() if order not in mind.obeyed] == []
     place.check()
     check_fences(model.questions)
@@ -288,7 +288,7 @@ def test_an_amount_that_is_none_bounds_nothing_away(place, obedient):
     orders = [("run_agent", {"question": "And?", "max_cost": amount}) for amount in AMOUNTS]
     mind = obedient(*orders)
     run = place.ran()
-    assert run.over and [order for order in orders if order not in mind.obeyed] == []
+    assert run.is_final and [order for order in orders if order not in mind.obeyed] == []
     inner = Execution.objects.filter(parent=run.pk, tool_name="run_agent")
     assert [one.asked for one in inner if one.error_code == "INTERNAL_ERROR"] == []
 
@@ -312,4 +312,4 @@ def test_agents_within_agents_come_to_an_end(place, obedient, model):
         )
     )
     run = place.ran()
-    assert run.over and len(model.questions) < 100
+    assert run.is_final and len(model.questions) < 100

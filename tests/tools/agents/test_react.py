@@ -263,7 +263,7 @@ def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
     work_off(organization)
     assert not calls_of(run).filter(tool_name="say", status="Success").exists()
     assert Execution.objects.get(pk=question.pk).status != "Running"
-    assert reported(agent, run).run.over
+    assert reported(agent, run).run.is_final
 
 
 @pytest.mark.part("agents")

@@ -55,7 +55,9 @@ def tool(name: str, takes: Any, gives: Any = None, **fields: Any) -> Definition:
 
 
 def graph(*definitions: Definition) -> CapabilityGraph:
-    return CapabilityGraph(CapabilityNode.of(ToolDefinition(one)) for one in definitions)
+    return CapabilityGraph(
+        CapabilityNode.from_definition(ToolDefinition(one)) for one in definitions
+    )
 
 
 def edges(*definitions: Definition) -> list[CapabilityEdge]:
@@ -73,7 +75,7 @@ def planned(
 def proposed(
     definitions: list[Definition], have: dict[str, Any], wish: PlanningTarget
 ) -> list[Any]:
-    known = {one["name"]: Interface.of(one) for one in definitions}
+    known = {one["name"]: Interface.from_definition(one) for one in definitions}
     found = planned(definitions, have, wish)
     return [draft_proposal(plan, wish, known, frozenset()) for plan in found]
 

@@ -196,7 +196,7 @@ def test_what_ran_before_says_that_its_effect_may_have_happened_and_is_paid_for(
     execution = again("idempotent")
     end(execution, agent)
     done = Execution.objects.get(pk=execution.pk)
-    assert (done.over, done.error_details, done.cost) == (True, {"effect_possible": True}, 3)
+    assert (done.is_final, done.error_details, done.cost) == (True, {"effect_possible": True}, 3)
     assert "may have happened" in done.error_message and "never" not in done.error_message
     assert standing(agent) == [(3.0, 0.0)]
     last = AuditRecord.objects.filter(execution_id=done.pk).order_by("id").last()
@@ -208,7 +208,7 @@ def test_what_had_no_effect_outside_costs_nothing_when_it_does_not_begin_again(a
     execution = again("pure")
     end(execution, agent)
     done = Execution.objects.get(pk=execution.pk)
-    assert (done.over, done.error_details, done.cost) == (True, {}, 0)
+    assert (done.is_final, done.error_details, done.cost) == (True, {}, 0)
     assert standing(agent) == [(0.0, 0.0)]
 
 

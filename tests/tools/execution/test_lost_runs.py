@@ -180,7 +180,7 @@ def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
     until(lambda: len(list(ledger.iterdir())) == 8)
     os.kill(sandbox_client().ping()["pid"], signal.SIGKILL)
     [thread.join(LIMIT_S) for thread in threads]
-    until(lambda: all(row_of(one).over for one in calls.values()))
+    until(lambda: all(row_of(one).is_final for one in calls.values()))
     for name, execution in calls.items():
         row, marks = row_of(execution), len((ledger / name).read_text())
         expected = ("Success", 2) if name.startswith("idempotent") else ("Failed", 1)
@@ -233,7 +233,7 @@ def test_one_that_was_accepted_before_is_refused_at_the_claim(agent, stored, mon
         earlier.setitem(admission.SKIPPED, Gate.DELIVERY, "An earlier release had no such gate.")
         execution = factories.execution(agent, "keeps")
     perform(execution.pk)
-    row = until(lambda: row_of(execution) if row_of(execution).over else None)
+    row = until(lambda: row_of(execution) if row_of(execution).is_final else None)
     assert (row.status, row.error_code) == ("PermissionDenied", "delivery_unsupported")
 
 

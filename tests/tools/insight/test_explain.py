@@ -67,12 +67,12 @@ def explained(organization, agent, group=None, state=None, everything=True):
     revision = type(organization).objects.get(pk=organization.pk).revision
     snapshot = registry.snapshot(organization.pk, revision)
     return Explanation(
-        caller_of_agent(agent), EffectiveRequest.of(group, state), snapshot, everything
+        caller_of_agent(agent), EffectiveRequest.from_options(group, state), snapshot, everything
     )
 
 
 def row_of(explanation, tool, gate):
-    of_tool = explanation.of(explanation.snapshot.tools[tool])
+    of_tool = explanation.explain(explanation.snapshot.tools[tool])
     return next(row for row in (*explanation.request, *of_tool.rows) if row.gate == gate)
 
 
@@ -132,7 +132,7 @@ def test_a_closed_group_says_when_it_opens(organization, scout):
     row = next(
         row
         for row in Explanation(
-            caller, EffectiveRequest.of(["read"], None), snapshot, True
+            caller, EffectiveRequest.from_options(["read"], None), snapshot, True
         ).gates_of(tool)
         if row.code == "group_closed"
     )
@@ -142,22 +142,22 @@ def test_a_closed_group_says_when_it_opens(organization, scout):
 def test_a_gate_that_passed_needs_nothing(organization, scout):
     factories.tool(organization, "wanted")
     explanation = explained(organization, scout)
-    rows = explanation.of(explanation.snapshot.tools["wanted"]).rows
+    rows = explanation.explain(explanation.snapshot.tools["wanted"]).rows
     assert all(row.passed and not row.remedy and not row.reason for row in rows)
 
 
 def test_the_first_gate_that_refuses_is_named(organization, scout):
     factories.tool(organization, "wanted", group=["x"], available_in_states=["y"])
     explanation = explained(organization, scout)
-    found = explanation.of(explanation.snapshot.tools["wanted"])
+    found = explanation.explain(explanation.snapshot.tools["wanted"])
     assert (found.available, found.refused_by.gate) == (False, "group")
 
 
 def test_a_call_that_would_be_held_is_not_called_refused(organization, scout):
     factories.tool(organization, "wanted", requires_confirmation=True)
     explanation = explained(organization, scout)
-    found = explanation.of(explanation.snapshot.tools["wanted"])
-    assert (found.available, found.refused_by, found.held) == (True, None, True)
+    found = explanation.explain(explanation.snapshot.tools["wanted"])
+    assert (found.available, found.refused_by, found.needs_approval) == (True, None, True)
     row = found.rows[-1]
     assert (row.gate, row.code) == ("confirmation", "confirmation_needed")
     assert "wanted runs only when a person has agreed." in row.reason
@@ -179,14 +179,14 @@ def test_a_suspended_agent_is_told_so_first(organization, scout):
     factories.tool(organization, "wanted")
     explanation = explained(organization, scout)
     assert [row.code for row in explanation.request] == ["agent_suspended", "ok"]
-    assert not explanation.of(explanation.snapshot.tools["wanted"]).available
+    assert not explanation.explain(explanation.snapshot.tools["wanted"]).available
 
 
 def test_explaining_counts_spends_and_writes_nothing(organization, scout):
     counted = metrics.escalation_attempts.labels("group")
     before = counted._value.get()
     explanation = explained(organization, scout, ["not-granted"])
-    explanation.of(explanation.snapshot.tools["read_file"])
+    explanation.explain(explanation.snapshot.tools["read_file"])
     assert counted._value.get() == before
     assert not Execution.objects.filter(organization=organization).exists()
 
@@ -197,7 +197,7 @@ def test_explaining_counts_spends_and_writes_nothing(organization, scout):
 def told(tools, groups=(), held=EVERY_TOOL, **caller):
     agent = grants.suppose(made.agent(**caller), held)
     snapshot = made.snapshot(tools, [made.group(name) for name in groups])
-    return Explanation(agent, EffectiveRequest.of(None, None), snapshot, everything=False)
+    return Explanation(agent, EffectiveRequest.from_options(None, None), snapshot, everything=False)
 
 
 def test_an_agent_is_told_of_tools_in_its_groups_only():

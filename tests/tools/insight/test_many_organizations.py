@@ -82,7 +82,7 @@ def test_what_follows_for_each_of_many_is_what_it_alone_would_be_told(tier: Lice
             written = AuditRecord.objects.filter(organization=place.slug, subject=tier.name)
             assert written.count() == told[place.slug], changes
             if place.slug in expected:
-                named = expected[place.slug].named()
+                named = expected[place.slug].audit_details()
                 assert named.items() <= written.latest("id").details.items()
     assert all(told.values())
 

@@ -186,7 +186,7 @@ def test_without_allowances_nothing_is_asked(agent, organization):
     with CaptureQueriesContext(connection) as captured:
         budgets.reserve(
             new_id(), caller=caller, tool=snapshot.tools[tool.name],
-            asked=EffectiveRequest.of(None, None),
+            asked=EffectiveRequest.from_options(None, None),
             snapshot=snapshot, cost=ZERO,
         )  # fmt: skip
     assert not captured.captured_queries
@@ -437,7 +437,8 @@ class Books(RuleBasedStateMachine):
             with transaction.atomic():
                 budgets.reserve(
                     identifier, caller=self.caller, tool=self.snapshot.tools[tool],
-                    asked=EffectiveRequest.of(None, None), snapshot=self.snapshot, cost=cost,
+                    asked=EffectiveRequest.from_options(None, None), snapshot=self.snapshot,
+                    cost=cost,
                 )  # fmt: skip
         except QuotaExceeded:
             return False

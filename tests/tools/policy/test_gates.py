@@ -95,9 +95,9 @@ class Walkers:
         return claimed.result is None or claimed.result.error_code != "added"
 
     def explanation(self) -> bool:
-        asked = EffectiveRequest.of(None, None)
+        asked = EffectiveRequest.from_options(None, None)
         about = Explanation(caller_of_agent(self._agent), asked, self._snapshot(), everything=True)
-        rows = (*about.request, *about.of(about.snapshot.tools["echo"]).rows)
+        rows = (*about.request, *about.explain(about.snapshot.tools["echo"]).rows)
         return all(row.code != "added" for row in rows)
 
     def draft_run(self) -> bool:
@@ -115,7 +115,7 @@ class Walkers:
     def what_if(self) -> bool:
         snapshot, caller = self._snapshot(), caller_of_agent(self._agent)
         tool = snapshot.tools["echo"]
-        reached = "echo" in CallerToolReach(kinds_in(snapshot), snapshot).of(caller)
+        reached = "echo" in CallerToolReach(kinds_in(snapshot), snapshot).reachable_names(caller)
         assert reached == reaches(caller, tool, snapshot)
         world = World(snapshot, {self._agent.pk: caller}, {"echo"})
         call = Combination(self._agent.pk, "echo", None, "undefined", False, 1, None)

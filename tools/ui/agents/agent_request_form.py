@@ -155,7 +155,7 @@ class AgentRequestForm:
         outside = own and not session
         wanted = AgentRunRequest(
             parameters,
-            group=self._asked() if outside else None,
+            group=self._requested_groups() if outside else None,
             state=self.state if outside else None,
             session=session or None,
             timeout_s=timeout_s,
@@ -176,7 +176,7 @@ class AgentRequestForm:
     def _follows(self) -> dict[str, str]:
         return {self.kind: str(self.earlier.pk)} if self.earlier is not None else {}
 
-    def _asked(self) -> list[str]:
+    def _requested_groups(self) -> list[str]:
         other = [self.other] if self.other and self.other not in self.groups else []
         return self.groups + other
 
@@ -312,9 +312,9 @@ def _preview(asking: AgentRequestForm) -> ToolboxPreview:
 
 def _effective_request(call: Call) -> EffectiveRequest:
     if call.session is None:
-        return EffectiveRequest.of(call.group, call.state)
+        return EffectiveRequest.from_options(call.group, call.state)
     session = Session.objects.only("groups", "state").get(pk=UUID(call.session))
-    return EffectiveRequest.of(session.groups, session.state)
+    return EffectiveRequest.from_options(session.groups, session.state)
 
 
 def _offered_groups(standing: PlaygroundContext) -> tuple[list[str], list[str]]:

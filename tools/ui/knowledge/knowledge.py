@@ -93,7 +93,9 @@ def require_reader(request: PageRequest) -> None:
     tool = snapshot.tool(SEARCH_TOOL)
     if tool is None:
         raise NotFound(f"There is no tool {SEARCH_TOOL} here to read with.", code="tool_not_found")
-    asked = EffectiveRequest.of(default_group(tool, request.caller, snapshot), default_state(tool))
+    asked = EffectiveRequest.from_options(
+        default_group(tool, request.caller, snapshot), default_state(tool)
+    )
     check_groups_uncounted(request.caller, asked, snapshot)
     gates.authorize(question_of(request.caller, tool, asked, snapshot))
 
@@ -282,6 +284,6 @@ def _entity_box(one: EntityLabel, column: int, url: str) -> LayoutBox:
         column,
         [shorten_name(one.label), shorten_name(caption)],
         kind="thing",
-        hint=one.label,
+        tooltip=one.label,
         url=url,
     )

@@ -180,7 +180,7 @@ def current_response(execution: Execution) -> PlaygroundResponse:
     if refusal is not None:
         return refusal_response(refusal, execution.request_id)
     held = confirmations.of_executions([execution]).get(execution.pk)
-    status = HTTPStatus.OK if execution.over else HTTPStatus.ACCEPTED
+    status = HTTPStatus.OK if execution.is_final else HTTPStatus.ACCEPTED
     return PlaygroundResponse(
         status, _body_text(execution_shape(execution, held)), execution.observation
     )
@@ -292,7 +292,7 @@ def _new_form(
 
 def _compare_finished(before: Execution | None, after: Execution | None) -> ReplayComparison | None:
     """The comparison, once the new call is over too."""
-    return compare_results(before, after) if before and after and after.over else None
+    return compare_results(before, after) if before and after and after.is_final else None
 
 
 def _call_snippets(

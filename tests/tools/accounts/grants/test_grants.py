@@ -43,7 +43,7 @@ def covered(caller: Caller) -> set[str]:
     """The tools that pass the object permission gate."""
     organization = Organization.objects.get(pk=caller.organization_id)
     snapshot = registry.snapshot(organization.pk, organization.revision)
-    held = grants.of(caller, snapshot.revision)
+    held = grants.find_grants(caller, snapshot.revision)
     return {tool.name for tool in snapshot.tools.values() if held.cover(tool, snapshot)}
 
 
@@ -172,7 +172,7 @@ def test_what_is_remembered_for_one_caller_is_no_answer_for_another(organization
 def test_a_cold_process_asks_three_questions(organization):
     caller = caller_of_agent(bare(organization))
     with CaptureQueriesContext(connection) as queries:
-        grants.of(caller, caller.revision)
+        grants.find_grants(caller, caller.revision)
     assert len(queries) == 3
 
 
@@ -181,7 +181,7 @@ def test_the_refusal_says_whom_to_ask(organization):
     caller = caller_of_agent(bare(organization))
     snapshot = registry.snapshot(organization.pk, caller.revision)
     question = question_of(
-        caller, snapshot.tools["echo"], EffectiveRequest.of(None, None), snapshot
+        caller, snapshot.tools["echo"], EffectiveRequest.from_options(None, None), snapshot
     )
     verdict = next(one for one in explain(question) if one.gate == "object_permission")
     assert (verdict.passed, verdict.code) == (False, "tool_not_granted")
@@ -197,7 +197,7 @@ def missing(caller: Caller, needs: list[str]) -> list[str]:
     organization.refresh_from_db()
     snapshot = registry.snapshot(organization.pk, organization.revision)
     question = question_of(
-        caller, snapshot.tools["needy"], EffectiveRequest.of(None, None), snapshot
+        caller, snapshot.tools["needy"], EffectiveRequest.from_options(None, None), snapshot
     )
     verdict = next(one for one in explain(question) if one.gate == "required_permissions")
     return [] if verdict.passed else [verdict.code]
@@ -453,7 +453,7 @@ def test_a_revocation_counts_wherever_its_holder_may_act(organization, through):
     def held_there() -> bool:
         other.refresh_from_db()
         there = caller_of_user(User.objects.get(pk=person.pk), organization=other)
-        return grants.of(there, other.revision).every
+        return grants.find_grants(there, other.revision).every
 
     assert held_there()
     row = GrantRow("people_group", keepers.name, "tool", "*")
@@ -499,8 +499,8 @@ def test_grants_of_many_are_read_at_once_and_are_those_of_each(organization: Org
     assert callers == [caller_of_agent(agent) for agent in agents]
     with CaptureQueriesContext(connection) as queries:
         grants.learn(callers, callers[0].revision)
-        learned = [grants.of(caller, caller.revision) for caller in callers]
+        learned = [grants.find_grants(caller, caller.revision) for caller in callers]
     assert len(queries) == 3
     grants.forget()
-    assert learned == [grants.of(caller, caller.revision) for caller in callers]
+    assert learned == [grants.find_grants(caller, caller.revision) for caller in callers]
     assert learned[0].tools == {tool.pk} and learned[1].groups == {"barn"} and learned[2].every

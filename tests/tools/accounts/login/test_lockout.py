@@ -294,7 +294,7 @@ def test_tries_at_once_do_not_all_pass(admin_user: User, address) -> None:
             one = lockout._run_script(
                 lockout._COUNT_SCRIPT,
                 lockout.counter_keys(admin_user.username, here),
-                [*lockout.PASSWORD.given, "here", 60],
+                [*lockout.PASSWORD.script_arguments, "here", 60],
             )
             (refused.append("no") if one[0] else passed.append(LoginAttempt()))
 

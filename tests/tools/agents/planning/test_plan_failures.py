@@ -162,10 +162,10 @@ def test_no_plan_makes_a_call_that_explain_does_not_show_as_passed(
     caller, snapshot = factories.caller(agent), registry.snapshot(organization.pk, 10**9)
     for row in calls_of(run).exclude(tool_name="ask_model").filter(status="Success"):
         tool = snapshot.tool(row.tool_name)
-        asked = EffectiveRequest.of(row.requested_groups, row.state)
+        asked = EffectiveRequest.from_options(row.requested_groups, row.state)
         verdicts = gates.explain(question_of(caller, tool, asked, snapshot))
         assert all(one.passed for one in verdicts), (row.tool_name, row.state)
-    assert reported(agent, run).run.over
+    assert reported(agent, run).run.is_final
 
 
 SAID = {"$step": "a", "path": "/output/said"}

@@ -71,7 +71,7 @@ def test_scenario_9_3_as_it_is_written_ends_in_a_dead_end() -> None:
 
 def test_states_that_only_others_lead_to_are_named_with_who_leads_there() -> None:
     found = lint(specification(), frozenset({"advanced"}))
-    hints = {one.state: one.hint for one in found if one.code == "unreachable_state"}
+    hints = {one.state: one.remedy for one in found if one.code == "unreachable_state"}
     assert "other groups lead there: knowledge-query" in hints["analysis"]
     assert "complex-analysis would lead there" in hints["results"]
 
@@ -118,8 +118,8 @@ def test_a_state_nobody_names_is_an_error_that_guesses_what_was_meant() -> None:
     found = lint(snapshot(moving("a", [START], "anaylsis"), moving("b", ["analysis"])))
     unknown = only(found, "unknown_state")
     assert (unknown.tool, unknown.severity) == ("a", WorkflowSeverity.ERROR)
-    assert "did you mean 'analysis'?" in unknown.hint
-    assert "did you mean 'anaylsis'?" in only(found, "unreachable_state").hint
+    assert "did you mean 'analysis'?" in unknown.remedy
+    assert "did you mean 'anaylsis'?" in only(found, "unreachable_state").remedy
 
 
 def test_a_tool_that_is_available_in_no_state_is_found() -> None:
