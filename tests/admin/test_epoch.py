@@ -234,7 +234,7 @@ def test_a_claim_asks_whether_its_person_may_still_act_there(scene):
     assert (done.status, done.error_code) == ("PermissionDenied", "caller_suspended")
 
 
-# --- nobody hands out more than they hold, here either --------------------------------------------
+# --- staff grant no more than they hold, here either --------------------------------------------
 
 
 def test_staff_hand_out_what_they_hold_and_no_more(staff_client, staff, organization):

@@ -75,7 +75,7 @@ def test_a_group_is_closed_above_its_bounds(bounds, load, cause):
     assert (found and found.cause) == cause
 
 
-def test_a_bound_is_told():
+def test_the_reason_of_a_closed_group_states_its_limit():
     groups = [group("a", max_queue_age_s=30.0), group("b", max_cpu_percent=62.5)]
     found = OpeningsWatch(snapshot(*groups), loaded(100.0, 100.0)).openings_at(SUNDAY)
     assert found.reasons("ab") == [
@@ -135,7 +135,7 @@ def test_a_group_closes_by_the_real_queue(agent, organization):
     assert watch.current_openings().closed == {"costly"}
 
 
-def test_the_road_asks_for_the_real_load(api, agent, organization):
+def test_the_execution_pipeline_measures_the_real_load(api, agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
     Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(days=400))

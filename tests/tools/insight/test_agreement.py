@@ -176,7 +176,7 @@ def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, aske
 @pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
-def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, asked):
+def test_a_caller_sees_and_explains_every_tool_it_may_use(snapshot, caller, asked):
     """Applies where the request stays within the grants; any other is refused as a whole."""
     explanation = Explanation(caller, asked, snapshot, everything=False)
     usable = {tool.name for tool in snapshot.sorted_tools if explanation.available(tool)}
@@ -184,7 +184,7 @@ def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, a
     assert usable <= {tool.name for tool in explanation.tools}
 
 
-def test_a_tool_in_no_group_is_told_to_a_caller_who_was_granted_all_groups():
+def test_a_tool_in_no_group_is_explained_to_a_caller_with_all_groups():
     snapshot = made.snapshot([made.tool("loose", group=[])], [])
     caller = grants.suppose(made.agent(granted_groups=frozenset({"*"})), ToolGrants(every=True))
     explanation = Explanation(
@@ -231,7 +231,7 @@ def test_taking_a_group_away_never_adds_a_tool(snapshot, caller, asked, data):
 @pytest.mark.django_db
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
-def test_an_agent_is_never_told_a_name_it_may_not_know(snapshot, caller, asked):
+def test_an_agent_never_learns_a_name_it_may_not_know(snapshot, caller, asked):
     """Tool names are t0 to t5, and names of groups do not occur as ordinary words."""
     explanation = Explanation(caller, asked, snapshot, everything=False)
     may_know = {tool.name for tool in explanation.tools}

@@ -168,12 +168,12 @@ def test_a_rule_that_holds_calls_is_named_to_administrators_only(organization, s
     ConfirmationRule.objects.create(organization=organization, name="secret rule")
     type(organization).objects.next_revision(organization.pk)
     assert "secret rule" in row_of(explained(organization, scout), "wanted", "confirmation").reason
-    told = explained(organization, scout, everything=False)
-    row = row_of(told, "wanted", "confirmation")
+    explanation = explained(organization, scout, everything=False)
+    row = row_of(explanation, "wanted", "confirmation")
     assert not row.passed and "secret rule" not in row.reason
 
 
-def test_a_suspended_agent_is_told_so_first(organization, scout):
+def test_the_suspension_of_an_agent_is_reported_first(organization, scout):
     scout.active = False
     scout.save()
     factories.tool(organization, "wanted")
@@ -194,22 +194,22 @@ def test_explaining_counts_spends_and_writes_nothing(organization, scout):
 # What an agent may be shown ---------------------------------------------------------------------
 
 
-def told(tools, groups=(), held=EVERY_TOOL, **caller):
+def explanation_for(tools, groups=(), held=EVERY_TOOL, **caller):
     agent = grants.suppose(made.agent(**caller), held)
     snapshot = made.snapshot(tools, [made.group(name) for name in groups])
     return Explanation(agent, EffectiveRequest.from_options(None, None), snapshot, everything=False)
 
 
-def test_an_agent_is_told_of_tools_in_its_groups_only():
+def test_only_tools_of_its_groups_are_explained_to_an_agent():
     tools = [made.tool("mine", group=["read"]), made.tool("theirs", group=["admin"])]
-    found = told(tools, granted_groups=frozenset(["read"])).tools
+    found = explanation_for(tools, granted_groups=frozenset(["read"])).tools
     assert [tool.name for tool in found] == ["mine"]
 
 
-def test_an_agent_is_told_of_a_tool_it_was_granted_by_name():
+def test_a_tool_granted_by_name_is_explained_to_an_agent():
     tools = [made.tool("mine", group=["ops"]), made.tool("theirs", group=["ops"])]
     held = ToolGrants(every=False, tools=frozenset([tools[0].id]))
-    found = told(tools, held=held, granted_groups=frozenset(["read"]))
+    found = explanation_for(tools, held=held, granted_groups=frozenset(["read"]))
     (tool,) = found.tools
     row = next(row for row in found.gates_of(tool) if row.gate == "group")
     assert (tool.name, "ops" in row.reason, "ops" in row.remedy) == ("mine", False, False)
@@ -219,16 +219,16 @@ def test_an_agent_is_told_of_a_tool_it_was_granted_by_name():
 def test_a_narrow_token_is_no_window_on_the_other_tools():
     tools = [made.tool("mine"), made.tool("other")]
     caller = {"granted_groups": frozenset(["default"]), "token_tools": frozenset(["mine"])}
-    assert [tool.name for tool in told(tools, **caller).tools] == ["mine"]
+    assert [tool.name for tool in explanation_for(tools, **caller).tools] == ["mine"]
 
 
 def test_an_agent_hears_only_of_leading_tools_that_it_could_call():
     later = made.tool("later", available_in_states=["analysis"])
     hidden = made.tool("hidden", state="analysis", group=["admin"])
-    explanation = told([later, hidden], granted_groups=frozenset(["default"]))
+    explanation = explanation_for([later, hidden], granted_groups=frozenset(["default"]))
     row = next(row for row in explanation.gates_of(later) if row.gate == "state")
     assert row.remedy == "Call it in the state analysis; no tool at hand leads there."
     shown = replace(hidden, definition=made.tool("hidden", state="analysis").definition)
-    explanation = told([later, shown], granted_groups=frozenset(["default"]))
+    explanation = explanation_for([later, shown], granted_groups=frozenset(["default"]))
     row = next(row for row in explanation.gates_of(later) if row.gate == "state")
     assert row.remedy == "Call it in the state analysis; hidden leads there."

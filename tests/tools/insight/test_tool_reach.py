@@ -94,7 +94,7 @@ def test_it_reaches_in_a_request_what_is_usable_in_it(
             assert reach_of(snapshot).reachable_names(caller, asked) == usable
 
 
-def test_what_closes_is_closed_for_whoever_was_asked_about_before(
+def test_a_closing_group_is_closed_for_callers_with_a_cached_reach(
     organization: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hours = [{"days": ["mon"], "from": "09:00", "to": "17:00"}]

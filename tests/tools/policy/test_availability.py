@@ -172,7 +172,7 @@ def tree_of(parents):
     }
 
 
-def there(groups, states, requested, current, tree, closed):
+def is_available(groups, states, requested, current, tree, closed):
     """The oracle: ruling 1, literally."""
     requested = ["default"] if requested is None else requested
     current = "undefined" if current is None else current
@@ -210,5 +210,5 @@ def test_the_tools_that_exist_are_those_of_the_ruling(made, requested, current, 
     assert [one.name for one in found] == [
         f"t{at}"
         for at, (held, states) in enumerate(made)
-        if there(held, states, requested, current, tree, closed)
+        if is_available(held, states, requested, current, tree, closed)
     ]

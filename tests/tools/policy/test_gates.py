@@ -160,7 +160,7 @@ def test_a_gate_that_is_added_is_met(
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
+def decided_gates(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
     """The gates that are asked, in their order."""
     names: list[Gate] = []
 
@@ -177,18 +177,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
 
 @pytest.mark.parametrize("walk", WALKS)
 def test_every_gate_that_is_not_named_as_skipped_is_asked(
-    walkers: Walkers, asked: list[Gate], walk: str
+    walkers: Walkers, decided_gates: list[Gate], walk: str
 ) -> None:
-    asked.clear()
+    decided_gates.clear()
     assert getattr(walkers, walk)()
     skipped = SKIPPED["what-if" if walk == "what_if" else walk.replace("_", " ")]
     expected = [check.name for check in gates.GATES if check.name not in skipped]
     if walk == "admission":  # it finds out whether an approval is needed before it knows the price
         expected = [*expected[:-2], Gate.CONFIRMATION, Gate.BUDGET]
     if walk in {"explanation", "what_if"}:
-        assert set(asked) == set(expected)
+        assert set(decided_gates) == set(expected)
     else:
-        assert asked == expected
+        assert decided_gates == expected
 
 
 def test_only_a_question_without_a_tool_is_kept_from_gates_of_tools(walkers: Walkers) -> None:

@@ -22,11 +22,11 @@ def call(organization):
     factories.install(organization)
     agent = factories.agent(organization, groups=GROUPS)
 
-    def of(name, parameters):
+    def execute(name, parameters):
         asked = factories.call(name, parameters, group=GROUPS)
         return actions.execute(caller=factories.caller(agent), call=asked, wait_s=0)
 
-    return of
+    return execute
 
 
 def succeeded(execution):

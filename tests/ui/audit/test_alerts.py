@@ -1,4 +1,4 @@
-"""The page of alerts: who is told, what could not be told, what is watched for."""
+"""The page of alerts: channels, failed deliveries, and rules."""
 
 from datetime import timedelta
 
