@@ -1,4 +1,4 @@
-"""`/login/second/`: no user is logged in before both factors, and guesses of the second are limited."""
+"""`/login/second/`: both factors are needed to log in, and guesses of the second are limited."""
 
 import pytest
 from django.test import Client
