@@ -7,7 +7,7 @@ import pytest
 
 from tests import factories
 from tests.stubs import llm
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunReport, AgentRunRequest
 from tools.agents.recordings import find_run

@@ -14,7 +14,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.properties import examples
 from tests.stubs.llm import Native, calls
-from tests.tools.agents.attacked import refused_by
+from tests.tools.agents.attacked_organization import refused_by
 from tests.tools.agents.conftest import SAYS, begin_request
 from tests.tools.approval_requests import approve, approver, reject
 from tools.accounts import account_actions

@@ -12,7 +12,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools import snapshots
-from tests.tools.agents.attacked import GROUPS, Place, check_fences, mark_of
+from tests.tools.agents.attacked_organization import GROUPS, Place, check_fences, mark_of
 from tests.tools.agents.conftest import SAYS, begin_request, reported
 from tests.tools.agents.poison import (
     DETOURS,
@@ -26,7 +26,7 @@ from tests.tools.agents.poison import (
     read,
 )
 from tests.tools.approval_requests import approver, at_the_browser, word
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.agents.prompts import DataDelimiters, PromptForm, build_prompt
 from tools.agents.steps import AgentAction, AgentReply, AgentStep, Spending
 from tools.agents.usable_tools import Toolbox

@@ -14,7 +14,7 @@ from tests.stubs.llm import STREAM, called, calls, end, event, piece
 from tests.stubs.web import Reply
 from tests.tools.agents.conftest import SAYS, begin_request, reported
 from tests.tools.approval_requests import approve, approver, at_the_browser, word
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools import metrics
 from tools.accounts.grants import grant_actions
 from tools.agents import runs

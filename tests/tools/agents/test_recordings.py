@@ -6,7 +6,7 @@ from tests import factories
 from tests.stubs.llm import calls
 from tests.tools.agents.conftest import begin_request, reported
 from tests.tools.approval_requests import at_the_browser
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.grants import grant_actions
 from tools.agents import agent_requests

@@ -5,8 +5,8 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.conditions import until
+from tests.tools.execution.in_process_worker import calls_of
 from tests.tools.execution.workers import killed, stopped, taken_by, worker
-from tests.tools.execution.working import calls_of
 from tools.execution import actions
 from tools.models import Execution
 

@@ -4,7 +4,7 @@ import pytest
 from django.db.models.functions import Now
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.workflows.test_chains import (
     FAILS,
     FAILS_ON,

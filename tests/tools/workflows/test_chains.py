@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.approval_requests import approve, approver
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts import account_actions
 from tools.catalog import actions as catalog
 from tools.execution import actions, composition, performance

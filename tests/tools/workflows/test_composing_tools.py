@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.limits import allowance_fixtures
 from tools.accounts.token_authentication import caller_of_token
 from tools.catalog.actions import set_enabled

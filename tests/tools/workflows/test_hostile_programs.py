@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from tests import factories
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tests.tools.workflows.test_programs import FAILS, SAYS, begin_program, ran
 from tools.execution import actions, composition
 from tools.execution.pipeline import perform

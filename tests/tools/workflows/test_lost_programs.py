@@ -4,7 +4,7 @@ repeated."""
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.workflows.test_programs import SAYS, begin_program
 from tools.execution import composition
 from tools.execution.pipeline import perform

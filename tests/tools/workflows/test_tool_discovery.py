@@ -3,7 +3,7 @@
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.definitions.tool import definition_tokens, estimate_tokens
 from tools.execution import actions
 from tools.models import Execution

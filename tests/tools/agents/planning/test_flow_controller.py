@@ -13,7 +13,7 @@ from audit.records import payloads
 from tests import factories
 from tests.tools.agents.conftest import FAILS, SAYS, begin_request, reported
 from tests.tools.approval_requests import approve, approver, at_the_browser, word
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts.grants import grant_actions
 from tools.agents.agent_requests import run_events
 from tools.approvals import decisions

@@ -17,7 +17,7 @@ from tests.tools.agents.planning.test_flow_controller import (
     prompt_text,
     step,
 )
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.agents.planning import planner
 from tools.authorization.facts import question_of
 from tools.catalog import actions as catalog

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from tests import factories
 from tests.conditions import blocks_another_connection, until
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry
 from tools.catalog.search import tool_search, tool_words

@@ -11,7 +11,7 @@ from tests.stubs import llm
 from tests.tools.agents.conftest import SAYS, begin_request
 from tests.tools.agents.poison import FORBIDDEN
 from tests.tools.approval_requests import approver, reject
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.accounts.callers import caller_of_agent
 from tools.authorization.facts import question_of
 from tools.authorization.pins import snapshot_for
