@@ -192,7 +192,7 @@ def test_what_its_output_points_at_must_be_there():
 
 
 @pytest.mark.parametrize(
-    ("when", "told"),
+    ("when", "found"),
     [
         ({"equals": [STATUS, 200]}, []),
         ({"equals": [STATUS, "200"]}, [("steps.1.when.equals", False)]),
