@@ -148,7 +148,7 @@ def test_nothing_lives_on_when_what_it_was_forked_from_is_killed(
 def test_nothing_lives_on_when_what_gives_accounts_is_killed(
     wall: Wall, make_daemon: Callable[[], Daemon]
 ) -> None:
-    """Sandboxd ends with it, and whoever started sandboxd starts it again."""
+    """Sandboxd ends with it, and its supervisor starts it again."""
     daemon = make_daemon()
     helpers = helpers_of(daemon.process.pid)
     if not helpers:
