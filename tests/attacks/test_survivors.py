@@ -19,7 +19,7 @@ from tests.attacks.siege import Wall
 from tests.attacks.sources import source_of
 from tests.conditions import LIMIT_S
 from tests.sandbox.conftest import Daemon
-from tests.sandbox.watching import ENDLESS_S, wait_readable
+from tests.sandbox.run_observer import ENDLESS_S, wait_readable
 
 type Needs = Callable[[IsolationLevel], None]
 
