@@ -13,9 +13,9 @@ from tools.accounts.user_permissions import may
 from tools.authorization.facts import question_of
 from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.group_openings import is_reached, openings_of
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.similar_tools import rank_similar
 from tools.catalog.search.tool_search import relevant_tools
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.errors import NotFound

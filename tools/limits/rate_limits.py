@@ -29,7 +29,7 @@ from redis.retry import Retry
 
 from audit.inserts import insert_row
 from tools import metrics
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Rate
 from tools.errors import RateLimited

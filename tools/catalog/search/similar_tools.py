@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.tool_search import ToolSearchHit
 from tools.catalog.search.tool_words import parameter_texts
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.texts.names import split_words
 
 _FIELDS = (("name", 4.0), ("title", 3.0), ("capabilities", 3.0), ("category", 1.0),

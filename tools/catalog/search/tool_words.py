@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from audit.actions import redactor_of
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import split_words

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.workflow.workflow import (
     EVERY_GROUP,
     START,

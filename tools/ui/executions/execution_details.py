@@ -15,7 +15,7 @@ from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from sandbox.spec import Limits
-from tools.catalog.registry import CatalogProfile, Snapshot
+from tools.catalog.snapshot import CatalogProfile, Snapshot
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.definitions.tool import ToolDefinition
 from tools.execution.composing import Made, absent_calls

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from tools.accounts.grants.grant_queries import granted_tools
 from tools.accounts.user_permissions import may, require
 from tools.authorization.pins import snapshot_for
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, ToolcribError
 from tools.insight.changes import GrantChange, PreviewedChange, Tier, ToolGroups

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.snapshots import snapshot, tool
-from tools.catalog.registry import Snapshot
 from tools.catalog.search.similar_tools import MOST_READ, build, rank_similar
 from tools.catalog.search.tool_search import relevant_tools
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.texts.names import split_words
 
 PLACE = snapshot(
