@@ -18,9 +18,9 @@ from tools.catalog.group_openings import Closing
 from tools.catalog.groups import Member
 from tools.catalog.mcp.mcp_servers import written as mcp_written
 from tools.catalog.mcp.mcp_tokens import owner_text, owner_texts
-from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
 from tools.catalog.sandbox.credentials import MASK
 from tools.catalog.sandbox.profiles import written
+from tools.catalog.snapshot import CatalogGroup, CatalogTool, Snapshot
 from tools.catalog.tiers import standing_of
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import ordered_if_valid

@@ -75,8 +75,8 @@ def fork(owner: int, groups: Iterable[Path]) -> tuple[socket.socket, int]:
 
 
 def serve(control: socket.socket, owner: int, groups: Iterable[Path]) -> NoReturn:
-    """Until sandboxd is gone; what was started ends before this process does. `owner` is sandboxd's user,
-    `groups` are the directories of cgroup version 1 in which runs have groups."""
+    """Until sandboxd is gone; what was started ends before this process does. `owner` is sandboxd's
+    user, `groups` are the directories of cgroup version 1 in which runs have groups."""
     status = 1
     try:
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)

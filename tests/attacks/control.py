@@ -30,7 +30,7 @@ from tests.attacks.evidence import ALWAYS, Evidence
 from tests.attacks.plain import LONGEST_S, Answer, Plain
 from tests.attacks.scene import Scene, remove
 from tests.conditions import LIMIT_S
-from tests.sandbox.watching import wait_readable
+from tests.sandbox.run_observer import wait_readable
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SOMEBODY = 61918

@@ -17,7 +17,7 @@ from uuid import uuid4
 from sandbox.daemon.runs import scratch
 from sandbox.spec import Limits
 from tests.conditions import LIMIT_S
-from tests.sandbox.watching import all_end
+from tests.sandbox.run_observer import all_end
 
 SLEEPER = "/bin/sleep"
 _ROOT = Path(__file__).resolve().parents[2]

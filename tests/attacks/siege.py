@@ -27,7 +27,7 @@ from tests.attacks.scene import Scene
 from tests.attacks.sources import Body, source_of, source_of_all
 from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import Daemon
-from tests.sandbox.watching import wait_readable
+from tests.sandbox.run_observer import wait_readable
 
 _OWN_USER = "import os\ndef main(p):\n    return os.getuid()"
 _US, _THEM = "acme", "umbrella"

@@ -3,9 +3,9 @@
 from tests.attacks import (
     descriptors,
     disk,
-    doors,
+    egress,
     files,
-    forging,
+    forged_answers,
     kernel,
     memory,
     namespaces,
@@ -25,9 +25,9 @@ __all__ = ["ATTACKS", "DUELS", "SUBJECTS"]
 SUBJECTS = (
     descriptors,
     disk,
-    doors,
+    egress,
     files,
-    forging,
+    forged_answers,
     kernel,
     memory,
     namespaces,

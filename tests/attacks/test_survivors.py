@@ -19,7 +19,7 @@ from tests.attacks.siege import Wall
 from tests.attacks.sources import source_of
 from tests.conditions import LIMIT_S
 from tests.sandbox.conftest import Daemon
-from tests.sandbox.watching import ENDLESS_S, wait_readable
+from tests.sandbox.run_observer import ENDLESS_S, wait_readable
 
 type Needs = Callable[[IsolationLevel], None]
 
@@ -148,7 +148,7 @@ def test_nothing_lives_on_when_what_it_was_forked_from_is_killed(
 def test_nothing_lives_on_when_what_gives_accounts_is_killed(
     wall: Wall, make_daemon: Callable[[], Daemon]
 ) -> None:
-    """Sandboxd ends with it, and whoever started sandboxd starts it again."""
+    """Sandboxd ends with it, and its supervisor starts it again."""
     daemon = make_daemon()
     helpers = helpers_of(daemon.process.pid)
     if not helpers:

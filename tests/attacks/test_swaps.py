@@ -13,7 +13,7 @@ from tests.attacks.kit import Parameters, call, tell, texts_of
 from tests.attacks.siege import Wall, said_by
 from tests.attacks.sources import source_of
 from tests.conditions import LIMIT_S
-from tests.sandbox.watching import wait_readable
+from tests.sandbox.run_observer import wait_readable
 
 _LAUNCHES = 12
 

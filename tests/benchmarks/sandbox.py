@@ -25,7 +25,7 @@ from pathlib import Path
 from sandbox.client import SandboxClient
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Mount, Profile, RunOutcome, SandboxSpec
 from tests.sandbox.conftest import Daemon
-from tests.sandbox.watching import (
+from tests.sandbox.run_observer import (
     SPAWN_AND_TELL,
     STUBBORN,
     Meeting,

@@ -11,7 +11,7 @@ import pytest
 
 from config.local.process_specs import cgroup_name
 from tests.conditions import until
-from tests.sandbox.watching import pidfds_of
+from tests.sandbox.run_observer import pidfds_of
 from tests.stubs.stdio import MAY_BE_SHOWN, UPSTREAMS
 from tests.stubs.web import Reply, serving
 from tests.tools.shapes import check_execution

@@ -16,9 +16,9 @@ from typing import Any
 
 from coverage import Coverage, CoverageData
 
-from tests.proof import gates, killing, mutants
+from tests.proof import gates, mutant_trials, mutants
 from tests.proof.inside_suite import PACKAGES
-from tests.proof.killing import Row
+from tests.proof.mutant_trials import Row
 from tests.proof.mutants import Moved, Mutant
 
 _LIVED = ("survived", "timed out")
@@ -38,7 +38,7 @@ def measure(suite: Path, out: Path, cases: int, arguments: list[str]) -> int:
         )
         command = [sys.executable, "-m", "pytest", "-p", "inside_suite", "--timeout", "900"]
         command += ["--ignore=tests/browser", "--ignore=tests/proof"]
-        env = killing.environment(plan)
+        env = mutant_trials.environment(plan)
         done = subprocess.run([*command, *arguments], cwd=suite, env=env, check=False)
         for name, file in (("lines", out), ("branches", branches)):
             together = CoverageData(str(file))
@@ -94,10 +94,10 @@ def kill(asked: argparse.Namespace, arguments: list[str]) -> int:
         sys.exit(f"{asked.out} has rows already: go on with --resume, or name another file")
     chosen = {number: mutant for number, mutant in chosen.items() if number not in done}
     _check_all_there(asked.suite, chosen)
-    contexts = killing.Contexts(asked.contexts)
-    with killing.Environment(asked.suite, arguments) as environment:
-        trials = killing.Trials(environment, contexts, asked.seed, asked.seconds)
-        killing.try_all(chosen, asked.out, trials, _print_row)
+    contexts = mutant_trials.Contexts(asked.contexts)
+    with mutant_trials.Environment(asked.suite, arguments) as environment:
+        trials = mutant_trials.Trials(environment, contexts, asked.seed, asked.seconds)
+        mutant_trials.try_all(chosen, asked.out, trials, _print_row)
     return 0
 
 

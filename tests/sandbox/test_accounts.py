@@ -13,7 +13,7 @@ from sandbox.daemon.account_helper import UIDS
 from sandbox.daemon.privileges import SANDBOX_UID
 from sandbox.daemon.run_accounts import AccountHelperClient, LeasedAccount, OwnAccounts
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile
-from tests.sandbox.watching import ENDLESS_S, arrange
+from tests.sandbox.run_observer import ENDLESS_S, arrange
 
 NONE = Profile(IsolationLevel.NONE)
 USER = "import os\ndef main(p):\n    return os.getuid()"

@@ -43,7 +43,7 @@ from sandbox.spec import (
 )
 from tests.conditions import LIMIT_S
 from tests.sandbox.conftest import ROOT
-from tests.sandbox.watching import all_end
+from tests.sandbox.run_observer import all_end
 
 LEVELS = (IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRICTED)
 PROFILE = Profile(IsolationLevel.STANDARD, backend=Backend.CONTAINER)

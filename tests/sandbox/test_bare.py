@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile
-from tests.sandbox.watching import ENDLESS_S, all_end, all_pidfds_of, arrange
+from tests.sandbox.run_observer import ENDLESS_S, all_end, all_pidfds_of, arrange
 
 ENVIRONMENT = {"HOME", "LANG", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PWD", "TMPDIR", "TZ"}
 LEAVE = """

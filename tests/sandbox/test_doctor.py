@@ -1,4 +1,4 @@
-"""Which walls are trusted, and why not. The attacks are real: here they meet walls and none."""
+"""Which sandboxes are trusted, and why not. The attacks are real: with a sandbox and without."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from sandbox.inside.selfcheck import ATTACKS
 from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel, Network, Profile
 from sandbox.state import SandboxdState, SandboxdStateCache, ask
-from tests.sandbox import unwalled
+from tests.sandbox import no_sandbox
 from tests.sandbox.conftest import GROUPS, ROOT
 
 NONE, STANDARD, STRICT, RESTRICTED = IsolationLevel
@@ -238,10 +238,10 @@ MAY_FIND_NOTHING = {
 @pytest.fixture(scope="module")
 def seen_without_wall(tmp_path_factory) -> list[AttackResult]:
     """Every attack on Standard, and its limits, where there is no wall."""
-    place = tmp_path_factory.mktemp("unwalled")
+    place = tmp_path_factory.mktemp("no_sandbox")
 
     def run(profile, limits, body):
-        return unwalled.run(profile, body, place)
+        return no_sandbox.run(profile, body, place)
 
     tried = attempt(run, replace(FACTS, cgroup_mode="v2"), SandboxChoice(STANDARD))
     assert tried.failure == ""

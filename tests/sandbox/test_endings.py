@@ -15,7 +15,7 @@ from sandbox.daemon.limits import cgroups
 from sandbox.spec import RunOutcome
 from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import GROUPS, ROOT
-from tests.sandbox.watching import ENDLESS_S, SPAWN_AND_TELL, all_end, arrange, pidfds_of
+from tests.sandbox.run_observer import ENDLESS_S, SPAWN_AND_TELL, all_end, arrange, pidfds_of
 
 CALLER = """
 import sys

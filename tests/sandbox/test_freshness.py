@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sandbox.spec import IsolationLevel, Mount, Profile
-from tests.sandbox.watching import arrange
+from tests.sandbox.run_observer import arrange
 
 WAIT = "import os\ndef main(p):\n    {look}\n    open('/meet/fifo', 'w').write('here')\n"
 WAIT += "    open('/meet/back').read()\n    return found"

@@ -19,8 +19,7 @@ from sandbox.client import SandboxClient
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Mount, Profile, RunOutcome, SandboxSpec
 from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import GROUPS, ROOT, STANDARD
-from tests.sandbox.test_endings import leaves
-from tests.sandbox.watching import (
+from tests.sandbox.run_observer import (
     ENDLESS_S,
     SPAWN_AND_TELL,
     STUBBORN,
@@ -28,6 +27,7 @@ from tests.sandbox.watching import (
     arrange,
     pidfds_of,
 )
+from tests.sandbox.test_endings import leaves
 
 FAULTS = pytest.mark.part("sandbox")
 OWN = f"{GROUPS}-own"

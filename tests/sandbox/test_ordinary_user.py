@@ -8,7 +8,7 @@ import pytest
 from sandbox.daemon.limits import cgroups
 from sandbox.spec import MIB
 from tests.sandbox.conftest import GROUPS
-from tests.sandbox.watching import arrange
+from tests.sandbox.run_observer import arrange
 
 UID = 12345
 NAME = f"{GROUPS}-user"

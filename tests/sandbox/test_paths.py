@@ -22,7 +22,7 @@ from sandbox.daemon.runs.profile_paths import (
 )
 from sandbox.daemon.runs.template_process import close_all
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile, RunOutcome, SandboxResult
-from tests.sandbox.watching import arrange
+from tests.sandbox.run_observer import arrange
 
 
 def profile(place: Path, *, writable: bool = True) -> Profile:

@@ -14,8 +14,8 @@ from sandbox.server_client import start_server
 from sandbox.spec import KEPT_WORDS, Limits, Mount, Network, ServerSpec
 from tests.conditions import LIMIT_S, until
 from tests.sandbox.conftest import GROUPS
+from tests.sandbox.run_observer import all_end, pidfds_of
 from tests.sandbox.test_endings import leaves
-from tests.sandbox.watching import all_end, pidfds_of
 
 PYTHON = f"{sys.base_prefix}/bin/python3"
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tools.catalog.list_fields import ListedFields
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.texts.names import WILDCARD, flaw_in_group, is_reserved_address
 from tools.definitions.values.schedules import read_schedule
 from tools.errors import Malformed

@@ -251,7 +251,7 @@ def test_a_sealer_may_be_killed_at_any_moment(ledger, anchored):
     """No record is left out, none has two places, and the tree and its anchors are right."""
     url = f"{database_url(settings.DATA_DIR)}&options=-csearch_path%3D{ledger}"
     killed = subprocess.Popen(
-        [sys.executable, "-m", "tests.audit.killed", "20", "7"],
+        [sys.executable, "-m", "tests.audit.sealer_kills", "20", "7"],
         env=os.environ | {"DATABASE_URL": url, "AUDIT_ANCHORS_DIR": str(anchored)},
         stderr=subprocess.DEVNULL,
     )

@@ -1,4 +1,4 @@
-"""For `tests.benchmarks.auditing` alone: a Toolcrib started with this on its path records nothing.
+"""For `tests.benchmarks.audit_cost`: a Toolcrib started with this on its path records nothing.
 
 Python imports it at start; it waits for `audit.actions` and puts a `record` of its own there.
 """

@@ -12,7 +12,7 @@ from sandbox.errors import ErrorCode, RunRefused
 from sandbox.server_client import start_server
 from sandbox.spec import ServerSpec
 from tests.conditions import until
-from tests.sandbox.watching import pidfds_of
+from tests.sandbox.run_observer import pidfds_of
 from tests.stubs.stdio_server import MODERN
 from tools.mcpclient import hub as hubs
 from tools.mcpclient import stdio

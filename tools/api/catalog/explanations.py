@@ -18,7 +18,7 @@ from tools.api.common.pagination import BY_NAME, Page, paginate_tools
 from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.authorization.pins import snapshot_for
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution import sessions

@@ -19,7 +19,7 @@ from tools.authorization.listings import usable_tools
 from tools.catalog import actions
 from tools.catalog.group_openings import openings_of
 from tools.catalog.groups import Member, Through, members_of, memberships
-from tools.catalog.registry import CatalogGroup, Snapshot
+from tools.catalog.snapshot import CatalogGroup, Snapshot
 from tools.definitions.callers import Scope
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import DAYS

@@ -27,8 +27,8 @@ from tools.api.executions.executions import (
 )
 from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
-from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.version_signatures import check_current
+from tools.catalog.snapshot import CatalogTool
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
 from tools.definitions.chains.chain_document import (

@@ -37,6 +37,7 @@ from tools.api.common.views import CallerView
 from tools.api.documentation import CALL, CALL_OF_TOOL, RESULT
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
+from tools.definitions.values.server_sent_events import encode_event
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.execution import actions, confirmations, events
@@ -396,4 +397,4 @@ def _encode_execution_event(event: ExecutionEvent) -> bytes:
         "message": event.message,
         "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
     }
-    return event_streams.encode_event(event.sequence, event.type, body)
+    return encode_event(event.type, body, number=event.sequence)

@@ -5,7 +5,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.accounts.callers import caller_of_agent
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.errors import NotFound
 from tools.insight.explain import Explained, Explanation
 from tools.management import arguments, command

@@ -6,7 +6,8 @@ from django.core.management.base import CommandParser
 
 from tools.authorization.facts import check_groups
 from tools.authorization.listings import usable_tools
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.availability import matches_groups, matches_state

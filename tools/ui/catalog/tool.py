@@ -21,8 +21,8 @@ from tools.authorization.pins import snapshot_for
 from tools.catalog.actions import find_tool
 from tools.catalog.group_openings import openings_of
 from tools.catalog.groups import Through, memberships
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.verification import Evidence
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.differences import make_value_visible
 from tools.errors import ToolcribError

@@ -1,6 +1,6 @@
 """What evidence costs a call: the same product with it and without, in turns, over HTTP.
 
-    python -m tests.benchmarks.auditing [--seconds 15] [--turns 3] [--clients 1 8]
+    python -m tests.benchmarks.audit_cost [--seconds 15] [--turns 3] [--clients 1 8]
 
 Starts a Toolcrib of its own for each turn. The one without records cannot be switched so by any
 setting: it is started with `tests/benchmarks/unaudited` on its path. Targets: at most 2 ms more at

@@ -18,8 +18,8 @@ from tests.attacks.suite import ATTACKS, DUELS
 from tests.attacks.tally import TALLY
 
 _LARGE = (
-    "forging.answers_uncleanly with a hundred thousand levels",
-    "forging.answers_uncleanly with escapes without an end",
+    "forged_answers.answers_uncleanly with a hundred thousand levels",
+    "forged_answers.answers_uncleanly with escapes without an end",
     "output.floods_with_one_endless_line",
     "output.returns_a_list_without_end",
     "output.returns_more_than_it_may",

@@ -1,4 +1,4 @@
-"""Sealers that are killed one after another: `python -m tests.audit.killed TIMES SEED`.
+"""Sealers that are killed one after another: `python -m tests.audit.sealer_kills TIMES SEED`.
 
 Each is a fork of this process, which has no connection and no thread, so that it begins at once.
 """

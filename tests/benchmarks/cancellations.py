@@ -1,6 +1,6 @@
 """How soon a cancelled call is gone: from the request to the end of the last process of its tree.
 
-    python -m tests.benchmarks.cancelling [--calls 20]
+    python -m tests.benchmarks.cancellations [--calls 20]
 
 Starts a Toolcrib of its own in a new directory and removes it again. Each call leaves grandchildren
 in sessions of their own which ignore SIGTERM; it is cancelled over HTTP as its caller would. The
@@ -31,7 +31,7 @@ django.setup()
 
 from tests import crib, factories  # noqa: E402
 from tests.conditions import until  # noqa: E402
-from tests.sandbox.watching import all_end, pidfds_of  # noqa: E402
+from tests.sandbox.run_observer import all_end, pidfds_of  # noqa: E402
 
 STUBBORN = """
 import subprocess, sys, time

@@ -1,4 +1,4 @@
-"""The doctor's runs without any wall: python -m tests.sandbox.unwalled, the job on standard input.
+"""The doctor's runs without a sandbox: python -m tests.sandbox.no_sandbox, the job on stdin.
 
 What the attacks get here shows that they bite.
 """
@@ -23,7 +23,7 @@ def run(profile: Profile, body: dict[str, Any], place: Path) -> tuple[SandboxRes
     parameters = body["parameters"]
     if "bait" in parameters:
         parameters["bait"]["shared"] = profile.mounts[0].source
-    command = [sys.executable, "-m", "tests.sandbox.unwalled", str(place)]
+    command = [sys.executable, "-m", "tests.sandbox.no_sandbox", str(place)]
     environment = {"PYTHONPATH": str(ROOT), "LEFT_BY_THE_HOST": "yes"}
     try:
         subprocess.run(

@@ -6,7 +6,7 @@ import pytest
 from coverage import CoverageData
 
 from tests.proof.__main__ import compare
-from tests.proof.killing import Contexts, Outcome, ordered, outcome_of, under
+from tests.proof.mutant_trials import Contexts, Outcome, ordered, outcome_of, under
 from tests.proof.mutants import Mutant
 
 TESTS = [f"tests/{file}.py::test_{number}" for file in ("a", "b/c") for number in range(25)]
