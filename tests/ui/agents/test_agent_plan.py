@@ -43,7 +43,7 @@ def test_a_revised_plan_says_so(organization: Organization) -> None:
     page = page_of(
         organization, planned_step(outcome="failed", error_message="It broke."), revisions=2
     )
-    assert "1" in notes(page)["made-anew"][0] and "It broke." in page
+    assert "1" in notes(page)["replanned"][0] and "It broke." in page
 
 
 def test_what_a_model_wrote_into_a_plan_stays_data(organization: Organization) -> None:

@@ -80,7 +80,7 @@ def test_a_long_line_is_cut_and_is_whole_in_the_tooltip():
 
 def test_a_run_says_how_each_step_stands():
     found = drawn(step("one"), run={"one": StepStatus("Success", "done")})
-    assert found.boxes[1].standing.words == "done"
+    assert found.boxes[1].status.words == "done"
     assert "done" in found.boxes[1].tooltip
 
 

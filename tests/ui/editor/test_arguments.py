@@ -29,7 +29,7 @@ def area(page: str) -> str:
 
 
 def part(client: Client, sent: dict[str, str]) -> str:
-    return text(client.post("/editor/", sent, headers=htmx("argument-said")))
+    return text(client.post("/editor/", sent, headers=htmx("argument-status")))
 
 
 def names(page: str) -> list[str]:

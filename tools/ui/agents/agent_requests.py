@@ -379,12 +379,12 @@ def _may_cancel(request: PageRequest, run: Execution) -> bool:
 def _follow_up_context(request: PageRequest, run: Execution) -> dict[str, Any]:
     """The caller to continue or replay the request as: an agent's request only as that agent."""
     if not run.is_final or not run.started_at:
-        return {"goes_on": False}
+        return {"continue_form": False}
     mine = run.agent is None or (
         impersonable_agents(request.caller.user_id).filter(pk=run.agent.pk, active=True).exists()
     )
     return {
-        "goes_on": mine,
+        "continue_form": mine,
         "acts_as": run.agent.slug if run.agent else "",
         "models": agent_requests.available_models(),
         "ready": model_configured(),

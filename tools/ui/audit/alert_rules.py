@@ -253,7 +253,7 @@ def _render_rule(
     }
     part = request.headers.get("HX-Target") == "caught"
     return render(
-        request, f"{ONE}#caught" if part else ONE, context, status=200 if part else status
+        request, f"{ONE}#matches" if part else ONE, context, status=200 if part else status
     )
 
 

@@ -256,7 +256,7 @@ def switch_tool(request: PageRequest, name: str, enabled: bool) -> HttpResponseB
     context = {"tool": changed, "may_change": True, "here": here, "part": "state"}
     said = {"text": f"{tool.name} is {'enabled' if enabled else 'disabled'}."}
     response = render(request, part, context)
-    trigger_client_event(response, "said", said)
+    trigger_client_event(response, "toast", said)
     return trigger_client_event(response, "tool-changed", {})
 
 

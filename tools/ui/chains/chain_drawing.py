@@ -57,7 +57,7 @@ class ChainBox:
     name: str
     tool: str
     words: list[str]
-    standing: StepStatus | None
+    status: StepStatus | None
     y: float = 0.0
 
     @property
@@ -99,7 +99,7 @@ class ChainBox:
 
     @property
     def tooltip(self) -> str:
-        progress = f": {self.standing.words}" if self.standing else ""
+        progress = f": {self.status.words}" if self.status else ""
         return "\n".join(
             [f"{self.name}{progress}", *([self.tool] if self.tool else []), *self.words]
         )

@@ -62,7 +62,7 @@ def search_page(request: PageRequest) -> HttpResponse:
         "rows": [_hit_row(hit) for hit in found.hits],
         "kinds": [_type_row(iri, count) for iri, count in browsing.entity_kinds(place)],
         "size": browsing.count_entities(place),
-        "standing": browsing.index_status(place),
+        "index_status": browsing.index_status(place),
         "before": _search_url(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
         "after": _search_url(wanted, after) if found.hits and after < found.total else "",
         "may_import": may(request.caller, "add_knowledgeentry"),
