@@ -175,7 +175,7 @@ def tree_of(parents):
 def is_available(groups, states, requested, current, tree, closed):
     """The oracle: ruling 1, literally."""
     requested = ["default"] if requested is None else requested
-    current = "undefined" if current is None else current
+    current = current or "undefined"  # an empty text is the state `undefined`, too
     if not (states is None or "*" in states or current in states):
         return False
     ways = []
