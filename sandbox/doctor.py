@@ -30,17 +30,17 @@ def try_all_backends(run: Run, facts: Facts) -> list[Trial]:
     """Two sandboxes at a time. What Standard cannot have, the stricter levels cannot have
     either."""
 
-    def one(wall: SandboxChoice) -> Trial:
+    def try_sandbox(wall: SandboxChoice) -> Trial:
         return attempt(run, facts, wall)
 
     none, standard, *stricter = (SandboxChoice(level) for level in IsolationLevel)
     with ThreadPoolExecutor(2, thread_name_prefix="doctor") as pool:
-        first = list(pool.map(one, (none, standard)))
+        first = list(pool.map(try_sandbox, (none, standard)))
         if first[1].failure:
             rest = [replace(first[1], wall=wall) for wall in stricter]
         else:
-            rest = list(pool.map(one, stricter))
-        return [*first, *rest, *([one(_DEGRADED)] if _may_degrade(facts) else [])]
+            rest = list(pool.map(try_sandbox, stricter))
+        return [*first, *rest, *([try_sandbox(_DEGRADED)] if _may_degrade(facts) else [])]
 
 
 def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:

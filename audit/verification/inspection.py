@@ -75,10 +75,10 @@ _MOST_RECORDED = 20
 def newest_verified(name: str, record_key: bytes) -> VerifiedTree | None:
     """What the log is verified from next. None where it has to be verified as a whole: nothing is
     on record, or the last time was too long ago."""
-    told = _newest_result(name, record_key)
-    if told is None:
+    newest = _newest_result(name, record_key)
+    if newest is None:
         return None
-    body, verified = told
+    body, verified = newest
     whole_at = datetime.fromisoformat(body["details"]["whole_at"])
     return verified if timezone.now() - whole_at < WHOLE_EVERY else None
 
@@ -89,8 +89,8 @@ def verified_details(report: VerificationReport, record_key: bytes) -> tuple[dic
     if report.damaged or verified is None:
         return {}, ""
     whole_at = timezone.now().isoformat()
-    if report.since and (told := _newest_result(report.log, record_key)) is not None:
-        whole_at = told[0]["details"]["whole_at"]
+    if report.since and (newest := _newest_result(report.log, record_key)) is not None:
+        whole_at = newest[0]["details"]["whole_at"]
     said = {"size": verified.size, "at": verified.at.isoformat()}
     return {"verified": said, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
 
@@ -154,9 +154,9 @@ def _newest_result(name: str, record_key: bytes) -> tuple[dict[str, Any], Verifi
 
 
 def _parse_verified(said: dict[str, Any]) -> VerifiedTree:
-    told = said["details"]["verified"]
+    newest = said["details"]["verified"]
     root = bytes.fromhex(said["subject_digest"].removeprefix("sha256:"))
-    return VerifiedTree(told["size"], root, datetime.fromisoformat(told["at"]))
+    return VerifiedTree(newest["size"], root, datetime.fromisoformat(newest["at"]))
 
 
 def _all_names() -> set[str]:

@@ -149,7 +149,7 @@ class Service:
     @contextmanager
     def _living(self, order: Order) -> Iterator[SandboxSlot]:
         """A slot for one run, cleared away afterwards. Raises Refused with LAUNCH_FAILED."""
-        with self._slots.taken(order.organization, order.profile, order.limits) as slot:
+        with self._slots.take_slot(order.organization, order.profile, order.limits) as slot:
             try:
                 yield slot
             finally:
@@ -162,7 +162,7 @@ class Service:
     ) -> tuple[SandboxResult, bytes]:
         """Raises SlotEnded, if possible before the egress sockets are attached: that happens
         once."""
-        if slot.ended:
+        if slot.has_ended:
             raise SlotEnded
         sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
         share = self._quotas.share(order.profile, order.limits, slot.operations)

@@ -32,7 +32,7 @@ class RunEgress:
         self.ledger = Ledger(policy.limits)
         self._rules = Rules(policy)
         self._dialer = dialer
-        self._turns = dialer.of(organization).turns()
+        self._turns = dialer.for_organization(organization).turns()
         self._patience = asyncio.Lock()
         self._penalties = 0
 

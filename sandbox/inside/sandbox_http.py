@@ -97,7 +97,7 @@ def request(
     left = redirects
     while True:
         answer = _perform(asked, deadline, _MOST_BYTES if max_bytes is None else max_bytes)
-        following = asked.after(answer) if redirects else None
+        following = asked.redirected_request(answer) if redirects else None
         if following is None:
             return answer
         if left == 0:
@@ -157,7 +157,7 @@ class _Request(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
-    def after(self, answer: Response) -> "_Request | None":
+    def redirected_request(self, answer: Response) -> "_Request | None":
         """The request a redirect asks for; None when there is none to follow."""
         location = answer.headers.get("location")
         if answer.status not in _REDIRECTS or location is None:

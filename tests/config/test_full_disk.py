@@ -64,7 +64,7 @@ def test_what_cannot_start_for_want_of_room_comes_back_and_ends_no_other(disk: P
         assert said[-1] == "hungry could not be started: No space left on device"
         assert alive(other.pid)
         filler.unlink()
-        until(lambda: crib.run_pass() or not hungry.ended())
+        until(lambda: crib.run_pass() or not hungry.has_ended())
         assert alive(other.pid)
 
 

@@ -94,7 +94,7 @@ def run(root: str) -> Iterator[RunIt]:
 def perform(containers: Containers, source: str, limits: Limits) -> SandboxResult:
     program = {"source": source, "entry_point": "main"}
     body = json.dumps({"program": program, "parameters": {}}).encode()
-    slot = containers.take(SlotDisk.of(limits), 20)
+    slot = containers.take(SlotDisk.from_limits(limits), 20)
     worker, far = socket.socketpair()
     with worker, far:
         try:
@@ -307,7 +307,7 @@ def test_a_run_that_takes_too_long_is_killed_with_its_container(run, runtime):
 def test_retiring_ends_containers_that_are_still_at_work(root, runtime):
     Path(root).mkdir()
     containers = Containers(found(runtime), PROFILE, root, NoDriver())
-    slot = containers.take(SlotDisk.of(Limits()), LIMIT_S)
+    slot = containers.take(SlotDisk.from_limits(Limits()), LIMIT_S)
     containers.retire()
     assert all_end([slot.pidfd])
     clean_up_run(slot)
@@ -328,7 +328,8 @@ from sandbox.spec import Backend, IsolationLevel, Limits, Profile
 become_subreaper()
 runtime = next(one for one in installed() if one.name == sys.argv[2])
 profile = Profile(IsolationLevel.STANDARD, backend=Backend.CONTAINER)
-slot = Containers(runtime, profile, sys.argv[1], NoDriver()).take(SlotDisk.of(Limits()), 20)
+containers = Containers(runtime, profile, sys.argv[1], NoDriver())
+slot = containers.take(SlotDisk.from_limits(Limits()), 20)
 source = "def main(p):\\n    print('begun', flush=True)\\n    while True: pass"
 job = {"program": {"source": source, "entry_point": "main"}, "parameters": {}}
 for frame in (Limits().to_wire(), job):

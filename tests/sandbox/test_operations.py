@@ -303,7 +303,7 @@ def test_a_run_over_its_number_stands_still_and_rings(start):
     tally.reset(10)
     process.go()
     assert readable(tally.alarm)
-    assert (tally.count(), tally.over()) == (11, True)
+    assert (tally.count(), tally.is_over_limit()) == (11, True)
     assert len(os.listdir(process.place)) == 10
     assert process.process.poll() is None
 
@@ -331,7 +331,7 @@ def test_a_run_may_make_as_many_operations_as_its_number(start):
     process, tally = start("begin()\nfor n in range(10): touch(n)\nos._exit(0)")
     tally.reset(10)
     process.finish()
-    assert (tally.count(), tally.over()) == (10, False)
+    assert (tally.count(), tally.is_over_limit()) == (10, False)
     assert not readable(tally.alarm, 0)
 
 
@@ -415,7 +415,7 @@ def test_a_counting_process_that_dies_is_replaced_and_nothing_is_lost(counter, s
     before = counter.pid
     os.kill(before, signal.SIGKILL)
     process.finish()
-    assert (tally.count(), tally.over()) == (5, False)
+    assert (tally.count(), tally.is_over_limit()) == (5, False)
     assert counter.pid != before
     other, others = start("begin()\ntouch('x')\nos._exit(0)")
     other.finish()
@@ -432,9 +432,9 @@ def test_a_place_that_is_used_again_starts_from_nothing(counter, child):
     counter._free.rotate(1)
     other = child("begin()\nfor n in range(9): touch(n)\nos._exit(0)")
     second = counter.adopt(*other.descriptors())
-    assert (second.place, second.count(), second.over()) == (first.place, 0, False)
+    assert (second.place, second.count(), second.is_over_limit()) == (first.place, 0, False)
     other.finish()
-    assert (second.count(), second.over()) == (9, False)
+    assert (second.count(), second.is_over_limit()) == (9, False)
     second.close()
 
 

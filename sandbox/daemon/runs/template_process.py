@@ -34,7 +34,7 @@ _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCR
 
 
 _USUAL_LIMITS = Limits()
-_USUAL = SlotDisk.of(_USUAL_LIMITS)
+_USUAL = SlotDisk.from_limits(_USUAL_LIMITS)
 
 
 class Template:

@@ -94,7 +94,10 @@ class _Attempt:
         attacks = [
             *self._judge(json.loads(output)),
             *(self._exhaust(one) for one in _exhaustions(self._facts, self._wall, self._bait)),
-            *(self._seen(name, not harm, harm) for name, harm in self._bait.harm().items()),
+            *(
+                self._attack_result(name, not harm, harm)
+                for name, harm in self._bait.harm().items()
+            ),
         ]
         return Trial(self._wall, tuple(attacks))
 
@@ -108,15 +111,15 @@ class _Attempt:
             if one.loot and got:
                 got = self._bait.secret in seen
                 seen = "the secret that lay there" if got else "nothing of it"
-            yield self._seen(one.name, not got, seen)
+            yield self._attack_result(one.name, not got, seen)
 
     def _exhaust(self, one: _Exhaustion) -> AttackResult:
         body = _body(one.entry_point, one.parameters)
         result, _ = self._run(self._profile, one.limits, body)
         code = result.error_code or result.outcome
-        return self._seen(one.name, code in one.codes, code)
+        return self._attack_result(one.name, code in one.codes, code)
 
-    def _seen(self, name: str, contained: bool, seen: str) -> AttackResult:
+    def _attack_result(self, name: str, contained: bool, seen: str) -> AttackResult:
         wall = self._wall
         return AttackResult(
             name, wall.level, wall.backend, contained, seen[:_SEEN_LENGTH] or "nothing"

@@ -46,7 +46,7 @@ class Upload:
     def complete(self) -> bool:
         return self._missing == 0
 
-    async def put(self, chunk: bytes) -> None:
+    async def add_chunk(self, chunk: bytes) -> None:
         """Raises BrokenRule: a body comes in whole pieces, so that none costs more than it is."""
         if len(chunk) != min(PIECE, self._missing):
             raise BrokenRule("a piece of a body that is too short or too long")
@@ -151,16 +151,16 @@ class EgressEntryPoint:
         await self._places.acquire()
         task = task_group.begin(self._answer(frame.number, replace(asked, body=upload.chunks())))
         self._requests[frame.number] = task
-        task.add_done_callback(lambda _: self._ended(frame.number, upload))
+        task.add_done_callback(lambda _: self._drop_request(frame.number, upload))
 
-    def _ended(self, number: int, upload: Upload) -> None:
+    def _drop_request(self, number: int, upload: Upload) -> None:
         upload.give_up()
         del self._requests[number]
         self._places.release()
 
     async def _feed(self, frame: Frame) -> None:
         upload = self._uploads[frame.number]
-        await upload.put(frame.payload)
+        await upload.add_chunk(frame.payload)
         if upload.complete:
             del self._uploads[frame.number]
 
