@@ -30,7 +30,7 @@ type MakeDaemon = Callable[[], Daemon]
 
 @pytest.fixture(scope="session", autouse=True)
 def control(request: pytest.FixtureRequest) -> Iterator[Run | None]:
-    """Begun at once where it is asked for: it has a machine of its own, and waits for nobody."""
+    """Starts at once where a test needs it: it has a machine of its own and waits for nothing."""
     wanted = any(item.path.name == "test_control.py" for item in request.session.items)
     run = Run() if wanted else None
     yield run
@@ -104,7 +104,7 @@ def needs(wall: Wall) -> Callable[[IsolationLevel], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line: how many were contained, how, and how many bite without the wall."""
+    """One line: how many were contained, how, and how many bite without a sandbox."""
     line = TALLY.line()
     if line:
         terminalreporter.write_line(line)

@@ -6,11 +6,11 @@ import os
 import socket
 
 from tests.attacks.attack import ALL, STANDARD, WALLED, attack
-from tests.attacks.evidence import got_something, told_the_secret
+from tests.attacks.evidence import got_something, leaked_the_secret
 from tests.attacks.kit import Parameters, Way, succeeds, what_works
 
 
-@attack(levels=ALL, seen=(told_the_secret,))
+@attack(levels=ALL, seen=(leaked_the_secret,))
 def reads_every_descriptor_it_has(p: Parameters) -> object:
     found: list[bytes] = []
     for number in range(4, 1024):
@@ -71,7 +71,7 @@ def opens_more_files_than_it_may(p: Parameters) -> object:
 
 @attack(levels=ALL, seen=(got_something,))
 def keeps_files_open_in_flight(p: Parameters) -> object:
-    """Sent and never received, a descriptor counts for nobody but the kernel."""
+    """Sent and never received, only the kernel counts such a descriptor."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     held = array.array("i", [os.open("/dev/null", os.O_RDONLY)] * 250)
     for _ in range(9):

@@ -53,7 +53,7 @@ def writes_beyond_its_place_to_shared_memory(p: Parameters) -> object:
 
 @greedy(levels=ALL)
 def makes_one_enormous_file(p: Parameters) -> object:
-    """It takes no room, and whoever copies it fills a disk."""
+    """It takes no room, and a program that copies it fills a disk."""
     name = os.path.join(os.environ.get("TMPDIR", "/tmp"), "enormous")
     with open(name, "wb") as file:
         file.truncate(1 << 40)

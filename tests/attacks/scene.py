@@ -79,9 +79,9 @@ class Scene:
         yield "abstract", _bound(socket.AF_UNIX, socket.SOCK_STREAM, f"\0siege-{self.token}")
 
     def start_canary(self) -> None:
-        """Same user, secret in its environment: whoever may look at it has the secret."""
-        somebody = {"user": self.uid, "group": self.uid, "extra_groups": ()}
-        options: dict[str, Any] = somebody if os.geteuid() == 0 else {}
+        """Same user, secret in its environment: a process that may look at it has the secret."""
+        other_user = {"user": self.uid, "group": self.uid, "extra_groups": ()}
+        options: dict[str, Any] = other_user if os.geteuid() == 0 else {}
         command = [SLEEPER, "86400"]
         self.canary = subprocess.Popen(command, env={"SECRET": self.secret}, cwd="/", **options)
 
@@ -93,7 +93,7 @@ class Scene:
         self.start_canary()
 
     def _start_services(self) -> None:
-        """Where runs may go that are allowed to; and if told so, a proxy for everything."""
+        """Where runs may go that are allowed to; without a sandbox also a proxy for everything."""
         command = [sys.executable, "-m", "tests.attacks.services", str(self.port), self.secret]
         command += ["open"] if self._without_wall else []
         self.services = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT)
@@ -102,7 +102,7 @@ class Scene:
 
     @property
     def port(self) -> int:
-        """Of the service on the loopback that nobody may reach."""
+        """Of the service on the loopback that no run may reach."""
         return int(self._listeners["tcp"].getsockname()[1])
 
     def next_marker(self) -> str:
@@ -110,7 +110,7 @@ class Scene:
         return f"{self.token}{next(self._numbers):05}"
 
     def parameters(self, limits: Limits, *, walled: bool) -> dict[str, Any]:
-        """What an attack is told. Nothing of it is worth stealing."""
+        """What an attack is given. Nothing of it is worth stealing."""
         ports = {
             name: listener.getsockname()[1]
             for name, listener in self._listeners.items()
@@ -129,7 +129,7 @@ class Scene:
             "patience_s": 0.05 if self._without_wall else 2,
             # How far beyond its limit an attack tries to get. Who watches it may be late.
             "beyond_s": 0.1 if self._without_wall else _LATE_S,
-            # How long it flees: without the wall there is nobody to end it.
+            # How long it flees: without a sandbox nothing ends it.
             "flees_s": 1 if self._without_wall else LIMIT_S + 20,
             "limits": limits.to_wire(),
         }
@@ -158,7 +158,7 @@ class Scene:
     def meeting(self) -> Iterator[tuple[int, int]]:
         """Where a duel's first side tells that it is ready, and hears that the other has ended."""
         held = []
-        for name in ("told", "answer"):
+        for name in ("ready", "answer"):
             os.mkfifo(self.arena / name)
             (self.arena / name).chmod(0o666)
             held.append(os.open(self.arena / name, os.O_RDWR | os.O_NONBLOCK))

@@ -38,7 +38,7 @@ def cases(book: dict[str, Attack] | dict[str, Duel]) -> list[object]:
 
 
 def count(wall: Wall, faults: list[str], case: Attack | Duel, level: IsolationLevel) -> None:
-    """A known hole is told, not hidden, and nothing else hides behind it."""
+    """A known hole is reported, not hidden, and nothing else hides behind it."""
     TALLY.mode = wall.mode
     TALLY.suffered += 1
     TALLY.contained += not faults

@@ -1,4 +1,4 @@
-"""Without the wall the attacks do what they are said to do: else the suite would prove nothing."""
+"""Without a sandbox the attacks do what they are said to do: else the suite would prove nothing."""
 
 from tests.attacks.control import Run
 from tests.attacks.suite import ATTACKS, DUELS

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.spec import IsolationLevel
 from tests.attacks.attack import WALLED, Duel
-from tests.attacks.kit import Parameters, belongings, hear, tell
+from tests.attacks.kit import Parameters, belongings, hear, report_ready
 from tests.attacks.siege import Wall
 
 type Needs = Callable[[IsolationLevel], None]
@@ -17,7 +17,7 @@ def tells_what_it_has(p: Parameters) -> object:
 
 
 def waits_and_tells_what_it_has(p: Parameters) -> object:
-    tell(p)
+    report_ready(p)
     hear(p)
     return belongings()
 

@@ -14,7 +14,7 @@ import pytest
 from sandbox import wire
 from sandbox.spec import CodeSource, IsolationLevel, RunOutcome, SandboxResult, SandboxSpec
 from tests.attacks.attack import NONE, USUAL, limited
-from tests.attacks.kit import Parameters, brand, forever, in_child, succeeds, tell
+from tests.attacks.kit import Parameters, brand, forever, in_child, report_ready, succeeds
 from tests.attacks.siege import Wall
 from tests.attacks.sources import source_of
 from tests.conditions import LIMIT_S
@@ -46,7 +46,7 @@ def stays(p: Parameters) -> object:
 
     for way in (forever, daemon, deaf, comet):
         succeeds(lambda one=way: in_child(one))
-    tell(p)
+    report_ready(p)
     forever()
 
 
@@ -65,10 +65,10 @@ class Guest:
 
     def begin(self) -> None:
         """Returns when it is there, with company."""
-        with self._scene.meeting() as (told, _):
+        with self._scene.meeting() as (ready, _):
             frames = wire.run_frames(self.spec, *_ticket())
             wire.send(self.connection, wire.profile_frame(self.spec), *frames)
-            assert wait_readable(told), "the run never began"
+            assert wait_readable(ready), "the run never began"
         assert self._scene.survivors(self.marker, patience_s=0.01) > 0
 
     def is_gone(self) -> bool:
@@ -183,10 +183,10 @@ def test_runs_that_are_cancelled_at_any_point_leave_nothing(wall: Wall) -> None:
     results: list[SandboxResult] = []
     for _ in range(20):
         cancelled = threading.Event()
-        asked = threading.Thread(target=_run_and_keep, args=(wall, level, cancelled, results))
-        asked.start()
+        caller = threading.Thread(target=_run_and_keep, args=(wall, level, cancelled, results))
+        caller.start()
         cancelled.set()
-        asked.join(LIMIT_S)
+        caller.join(LIMIT_S)
     assert {one.outcome for one in results} <= {RunOutcome.CANCELLED, RunOutcome.SUCCESS}
     assert wall.leaves_settle() and wall.descriptors_settle()
 
