@@ -127,7 +127,7 @@ def test_runs_of_several_organizations_that_share_a_user_lower_no_level_and_are_
     assert concluded().accounts == "one per template"
 
 
-def test_runs_that_give_way_by_nice_alone_are_told_of():
+def test_the_doctor_reports_runs_that_give_way_by_nice_alone():
     found = concluded(facts=replace(FACTS, weighted=False))
     assert (found.ceiling, found.gives_way) == (RESTRICTED, "nice")
     assert "nice alone" in found.reasons[0] and "CPUWeight=50" in found.fix[0]
@@ -164,8 +164,8 @@ def test_a_degraded_wall_that_holds_serves_standard_without_network_and_says_so_
 
 def test_a_degraded_wall_refuses_what_it_cannot_give():
     found = on_degraded()
-    asked = Profile(STANDARD, network=Network.HELPER)
-    assert "no network" in (found.refusal(STANDARD, asked) or "")
+    profile = Profile(STANDARD, network=Network.HELPER)
+    assert "no network" in (found.refusal(STANDARD, profile) or "")
     for level in (STRICT, RESTRICTED):
         assert found.refusal(level, Profile(level))
         chosen = Profile(level, backend=Backend.DEGRADED)

@@ -21,7 +21,7 @@ LEVELS = (IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRIC
 def say(request: pytest.FixtureRequest) -> Any:
     """A program, its parameters and its entry point to what an engine says of them."""
 
-    def said(engine: str, *job: Any) -> Any:
+    def run_in_engine(engine: str, *job: Any) -> Any:
         if engine != "python":
             return {"monty": in_monty, "deno": in_deno}[engine](*job)
         result = request.getfixturevalue("run")(*job)
@@ -35,7 +35,7 @@ def say(request: pytest.FixtureRequest) -> Any:
             frame = b"E" + json.dumps(error).encode()
         return Said(frame, result.stdout, result.stderr)
 
-    return said
+    return run_in_engine
 
 
 def rows(engine: str, table: dict[str, Any], each: int = 0, mark: Any = ()) -> list[Any]:
@@ -203,9 +203,9 @@ FAILED = [
 
 @pytest.mark.parametrize(("engine", "source", "job", "code", "message"), FAILED)
 def test_what_goes_wrong_in_a_tool_is_its_error(say, engine, source, job, code, message):
-    said = say(engine, source, *job).error
-    assert said[0] == code
-    assert re.fullmatch(message, said[1]), said[1]
+    error = say(engine, source, *job).error
+    assert error[0] == code
+    assert re.fullmatch(message, error[1]), error[1]
 
 
 @pytest.mark.parametrize(
@@ -217,16 +217,16 @@ def test_what_goes_wrong_in_a_tool_is_its_error(say, engine, source, job, code, 
 )
 def test_what_a_tool_prints_is_kept_apart_from_its_result(say, engine, more, returned, out):
     source = "import sys\ndef main(p):\n    print('out')\n    print('err', file=sys.stderr)\n"
-    said = say(engine, source + more)
-    assert (said.result, said.out, said.err) == (returned, out, "err\n")
+    answer = say(engine, source + more)
+    assert (answer.result, answer.out, answer.err) == (returned, out, "err\n")
 
 
 @pytest.mark.parametrize(
     "expression", ["[0] * (1 << 40)", "'x' * (1 << 30)", "[list(range(99999)) for _ in range(999)]"]
 )
 def test_more_memory_than_allowed_is_refused_by_montys_vm_already(expression):
-    said = in_monty(f"def main(p):\n    return {expression}", memory_bytes=64 * MIB)
-    assert said.error[0] == "MEMORY_LIMIT"
+    answer = in_monty(f"def main(p):\n    return {expression}", memory_bytes=64 * MIB)
+    assert answer.error[0] == "MEMORY_LIMIT"
 
 
 # Inside the sandbox.

@@ -1,4 +1,4 @@
-"""Counting operations on files: real processes under the real filter, told of from outside."""
+"""Counting operations on files: real processes under the real filter, observed from outside."""
 
 import array
 import os
@@ -44,7 +44,7 @@ def begin(*others):
 
 
 class Child:
-    """A process that counts from `begin()` on, and goes on there when it is told to."""
+    """A process that counts from `begin()` on, and continues there on request."""
 
     def __init__(self, source: str, place: Path) -> None:
         self.place = place
@@ -182,8 +182,8 @@ def test_operations_that_fail_are_counted_and_those_the_wall_refuses_are_not(sta
         sys.stdout.flush()
         os._exit(0)
     """)
-    said = process.finish().split()
-    assert said == ["FileNotFoundError", "PermissionError"] * 2
+    counts = process.finish().split()
+    assert counts == ["FileNotFoundError", "PermissionError"] * 2
     assert tally.count() == 2
 
 
@@ -484,7 +484,7 @@ def test_it_ends_with_sandboxd():
     os.close(pidfd)
 
 
-def test_where_somebody_listens_already_there_is_no_listener(child):
+def test_a_second_seccomp_listener_is_not_created(child):
     process = child("print(listen() is None, listen() is None)\nsys.stdout.flush()\nos._exit(0)")
     assert process.finish() == "False True\n"
 
@@ -492,8 +492,8 @@ def test_where_somebody_listens_already_there_is_no_listener(child):
 @pytest.mark.parametrize("machine", syscalls.MACHINES)
 def test_the_program_asks_about_the_counted_calls_and_passes_all_others_on(machine):
     program, table = seccomp.counting_program(machine), syscalls.table(machine)
-    asked = {table[name] for name in seccomp.COUNTED if name in table}
+    counted = {table[name] for name in seccomp.COUNTED if name in table}
     for number in range(600):
-        expected = bpf.NOTIFY if number in asked else bpf.ALLOW
+        expected = bpf.NOTIFY if number in counted else bpf.ALLOW
         assert execute(program, ARCHITECTURES[machine], number) == expected
-        assert execute(program, 0x40000003, number) == bpf.ALLOW  # i386: the wall kills it
+        assert execute(program, 0x40000003, number) == bpf.ALLOW  # i386: the main filter kills it

@@ -173,11 +173,11 @@ def test_a_refused_tunnel_says_why(place, target, status, code):
     with place.run(*rules) as visit:
         client, head = connect(visit, target)
         with client:
-            said = client.recv(4096)
+            answer = client.recv(4096)
         attempt = visit.only_attempt()
     assert head.startswith(f"HTTP/1.1 {status} ")
     assert f"x-toolcrib-egress: {code}" in head.lower().replace(code.lower(), code)
-    assert said.startswith(code.encode())
+    assert answer.startswith(code.encode())
     assert (attempt.code, attempt.method) == (code, "CONNECT")
 
 
