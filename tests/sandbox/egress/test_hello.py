@@ -84,7 +84,9 @@ def test_a_client_that_connects_to_an_address_sends_no_server_name():
             client_hello(extension(0, b"\0\x0f\0\0\x0cgood.exampleX")),
             client_hello(server_name(b"good.example"), extension(ECH, b"\0" * 40)),
             client_hello(server_name(b"good.example"), extension(0xFFCE, b"")),
-            client_hello(server_name(b"good.example"), extension(GREASE, b""), extension(GREASE, b"")),
+            client_hello(
+                server_name(b"good.example"), extension(GREASE, b""), extension(GREASE, b"")
+            ),
             client_hello(server_name(b"good.example"), behind=b"\x01\0\0\0"),
             client_hello(server_name(b"good.example"))[:-1],
             b"\x17" + client_hello(server_name(b"good.example"))[1:],
