@@ -215,8 +215,8 @@ def _find_renamed_record(scene: DamageScene, one: SuspectLeaf) -> UnsealedRecord
         # What comes after an id holds no quotation mark that is not escaped.
         before, mark, after = body.rpartition(b'"id":"' + own)
         renamed = before + mark.replace(own, wanted) + after
-        for said in (body, renamed):
-            leaf = hashed_leaf(said, stray.record_mac, decode_micros(stray.at))
+        for line in (body, renamed):
+            leaf = hashed_leaf(line, stray.record_mac, decode_micros(stray.at))
             if sha256(leaf).digest() == one.row.hash:
                 return stray
     return None

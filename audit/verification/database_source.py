@@ -136,8 +136,8 @@ class _ErasedPayloads:
     agents: dict[str, datetime] = field(default_factory=dict)
 
     def add(self, body: dict[str, Any], at: datetime) -> None:
-        said = body["details"]
-        scope = said.get("of", said)
+        details = body["details"]
+        scope = details.get("of", details)
         until = _parse_time(scope.get("before")) or at + ERASED_WITHIN
         if "execution" in scope:
             self.executions.append(UUID(body["execution_id"]))
@@ -216,9 +216,9 @@ class DatabaseSource:
     def exported_ranges(self) -> ExportedRanges:
         """Only ranges that a genuine record, or the lines in the file, confirm: a row alone proves
         nothing. The record may have been exported itself."""
-        said = self._recorded_exports()
+        recorded = self._recorded_exports()
         rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
-        left = [row for row in rows if _segment_key(row) in said or _is_archived(row)]
+        left = [row for row in rows if _segment_key(row) in recorded or _is_archived(row)]
         return ExportedRanges(
             [(row.first, row.end) for row in left],
             [found for row in left if (found := self._file_finding(row)) is not None],
@@ -251,11 +251,14 @@ class DatabaseSource:
 
     def _manifest_finding(self, row: AuditSegment, path: Path) -> VerificationFinding | None:
         """The manifest beside the file, by which others can check it."""
-        for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
+        for suffix, content in (
+            (".checkpoint", row.note),
+            (".manifest", f"\nsha256 {row.sha256}\n"),
+        ):
             beside = path.with_suffix(suffix)
             try:
                 text = beside.read_text("utf-8")
-                right = said in text and (suffix == ".checkpoint" or self._is_ours(text))
+                right = content in text and (suffix == ".checkpoint" or self._is_ours(text))
             except (OSError, UnicodeDecodeError, BadNote):
                 right = False
             if not right:
@@ -313,8 +316,8 @@ def _read_erasures(
     return erasures
 
 
-def _parse_time(said: str | None) -> datetime | None:
-    return datetime.fromisoformat(said) if said else None
+def _parse_time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 def _fields_sql(names: tuple[str, ...], before: str, after: str) -> str:

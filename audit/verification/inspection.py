@@ -91,8 +91,8 @@ def verified_details(report: VerificationReport, record_key: bytes) -> tuple[dic
     whole_at = timezone.now().isoformat()
     if report.since and (newest := _newest_result(report.log, record_key)) is not None:
         whole_at = newest[0]["details"]["whole_at"]
-    said = {"size": verified.size, "at": verified.at.isoformat()}
-    return {"verified": said, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
+    tree = {"size": verified.size, "at": verified.at.isoformat()}
+    return {"verified": tree, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
 
 
 class BadRequest(Exception):
@@ -147,15 +147,15 @@ def _newest_result(name: str, record_key: bytes) -> tuple[dict[str, Any], Verifi
     for body, made in rows:
         if mac(body) != made:
             continue
-        said = orjson.loads(body)
-        if "verified" in said["details"]:
-            return said, _parse_verified(said)
+        result = orjson.loads(body)
+        if "verified" in result["details"]:
+            return result, _parse_verified(result)
     return None
 
 
-def _parse_verified(said: dict[str, Any]) -> VerifiedTree:
-    newest = said["details"]["verified"]
-    root = bytes.fromhex(said["subject_digest"].removeprefix("sha256:"))
+def _parse_verified(body: dict[str, Any]) -> VerifiedTree:
+    newest = body["details"]["verified"]
+    root = bytes.fromhex(body["subject_digest"].removeprefix("sha256:"))
     return VerifiedTree(newest["size"], root, datetime.fromisoformat(newest["at"]))
 
 
@@ -287,7 +287,7 @@ def _record_result(report: VerificationReport) -> None:
     if report.damaged:
         log.critical("the audit log %s is damaged: run audit_verify", report.log)
     worst = next((one for one in report.findings if not one.accepted), None)
-    said = report.as_dict()
+    details = report.as_dict()
     verified, root = verified_details(report, key_files.derived_key("record", report.log))
     record(
         Event.AUDIT_VERIFY,
@@ -296,7 +296,7 @@ def _record_result(report: VerificationReport) -> None:
         subject=report.log,
         reason=str(worst.kind) if worst is not None else "",
         digest=root,
-        details=said
-        | {"findings": said["findings"][:_MOST_RECORDED], "found": len(report.findings)}
+        details=details
+        | {"findings": details["findings"][:_MOST_RECORDED], "found": len(report.findings)}
         | verified,
     )

@@ -294,8 +294,8 @@ def _room() -> int:
 
 
 def _descriptors(tally: RunOperations) -> list[int]:
-    given = (tally.listener, tally.alarm, tally.directory)
-    return [one for one in given if one is not None]
+    descriptors = (tally.listener, tally.alarm, tally.directory)
+    return [one for one in descriptors if one is not None]
 
 
 def _close_all(*descriptors: int | None) -> None:

@@ -221,8 +221,8 @@ class Template:
     def _end(self, program: StartedProgram) -> None:
         program.end()
         with program.stderr as stderr:
-            said = stderr.read(4096).decode("utf-8", "replace").strip()
-        self._fail(said.splitlines()[-1] if said else "the template ended")
+            words = stderr.read(4096).decode("utf-8", "replace").strip()
+        self._fail(words.splitlines()[-1] if words else "the template ended")
         self._report.close()
         with self._changed:
             left = [slot for slots in self._ready.values() for slot in slots]
