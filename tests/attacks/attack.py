@@ -20,7 +20,7 @@ type PolicyFor = Callable[[Scene], EgressPolicy]
 NONE, STANDARD = IsolationLevel.NONE, IsolationLevel.STANDARD
 STRICT, RESTRICTED = IsolationLevel.STRICT, IsolationLevel.RESTRICTED
 ALL = tuple(IsolationLevel)
-WALLED = (STANDARD, STRICT, RESTRICTED)
+SANDBOXED = (STANDARD, STRICT, RESTRICTED)
 NOTHING_RUNS = (STRICT, RESTRICTED)
 # Its private places have the usual size: only such slots are made in advance.
 USUAL = Limits(
@@ -108,7 +108,7 @@ DUELS: dict[str, Duel] = {}
 
 def attack(
     *,
-    levels: tuple[IsolationLevel, ...] = WALLED,
+    levels: tuple[IsolationLevel, ...] = SANDBOXED,
     seen: tuple[Judge, ...] = (got_something,),
     ends: tuple[str, ...] = (),
     toothless: str = "",
@@ -155,7 +155,7 @@ def attack(
 def duel(
     prober: Body,
     *,
-    levels: tuple[IsolationLevel, ...] = WALLED,
+    levels: tuple[IsolationLevel, ...] = SANDBOXED,
     at_once: bool = True,
     same_organization: bool = False,
     newcomer: bool = False,

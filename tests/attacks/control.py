@@ -118,7 +118,7 @@ def _last(names: list[str], uid: int) -> NoReturn:
     try:
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         furnish()
-        with Scene(uid, os.environ["SIEGE_SECRET"], without_wall=True) as scene:
+        with Scene(uid, os.environ["SIEGE_SECRET"], without_sandbox=True) as scene:
             for path in (scene.base / "secret", "/"):
                 os.set_inheritable(os.open(path, os.O_RDONLY), True)
             for bite in Control(scene).run_attacks(names):
@@ -234,7 +234,7 @@ class Control:
 
     def _parameters(self, attack: Attack | Duel) -> dict[str, Any]:
         ours = {"parent": os.getpid(), "sandboxd": f"{self._scene.base}/knock"}
-        self._all_parameters.append(self._scene.parameters(attack.limits, walled=False) | ours)
+        self._all_parameters.append(self._scene.parameters(attack.limits, sandboxed=False) | ours)
         return self._all_parameters[-1]
 
     def _look(self, answer: Answer, marker: str) -> Evidence:

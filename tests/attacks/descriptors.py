@@ -5,7 +5,7 @@ import fcntl
 import os
 import socket
 
-from tests.attacks.attack import ALL, STANDARD, WALLED, attack
+from tests.attacks.attack import ALL, SANDBOXED, STANDARD, attack
 from tests.attacks.evidence import got_something, leaked_the_secret
 from tests.attacks.kit import Parameters, Way, succeeds, what_works
 
@@ -44,7 +44,7 @@ def takes_descriptors_off_the_channel(p: Parameters) -> object:
         return []
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def learns_who_is_at_the_other_end_of_the_channel(p: Parameters) -> object:
     """Credentials of the maker: its own when it made both ends."""
     channel = socket.socket(fileno=os.dup(3))
@@ -54,7 +54,7 @@ def learns_who_is_at_the_other_end_of_the_channel(p: Parameters) -> object:
     return [pid] if pid not in (0, os.getpid()) else []
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def gets_a_handle_of_who_is_at_the_other_end(p: Parameters) -> object:
     """SO_PEERPIDFD: a descriptor of the peer's process, which signals can be sent by."""
     channel = socket.socket(fileno=os.dup(3))

@@ -9,7 +9,7 @@ import socket
 
 from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.spec import Network
-from tests.attacks.attack import STANDARD, STRICT, WALLED, attack
+from tests.attacks.attack import SANDBOXED, STANDARD, STRICT, attack
 from tests.attacks.evidence import (
     got_something,
     knocked,
@@ -422,7 +422,7 @@ for _name, _to in {
     "to a metadata service": (2, 1, "169.254.169.254", 80),
 }.items():
     attack(
-        levels=WALLED,
+        levels=SANDBOXED,
         seen=(knocked, got_something),
         network=Network.PROXY,
         egress=everything,
@@ -433,7 +433,9 @@ for _name, _to in {
     )(goes_past_the_proxy)
 
 
-@attack(levels=WALLED, seen=(got_something,), network=Network.PROXY, egress=everything, silent=True)
+@attack(
+    levels=SANDBOXED, seen=(got_something,), network=Network.PROXY, egress=everything, silent=True
+)
 def listens_beside_the_proxy(p: Parameters) -> object:
     one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     one.bind(("127.0.0.1", 0))
@@ -453,7 +455,7 @@ for _name, _socket in {
     "many paths": (2, 1, 262),
 }.items():
     attack(
-        levels=WALLED,
+        levels=SANDBOXED,
         network=Network.PROXY,
         egress=everything,
         variant=f"for {_name}",

@@ -8,7 +8,7 @@ import stat
 import struct
 from pathlib import Path
 
-from tests.attacks.attack import ALL, NOTHING_RUNS, ONLY_ROOT, WALLED, attack
+from tests.attacks.attack import ALL, NOTHING_RUNS, ONLY_ROOT, SANDBOXED, attack
 from tests.attacks.evidence import changed_the_host, got_something, leaked_the_secret, left_a_trap
 from tests.attacks.kit import (
     Parameters,
@@ -228,7 +228,7 @@ def opens_devices(p: Parameters) -> object:
     return what_works({name: lambda n=name: os.open(f"/dev/{n}", os.O_RDONLY) for name in names})
 
 
-@attack(levels=WALLED, seen=(left_a_trap, got_something))
+@attack(levels=SANDBOXED, seen=(left_a_trap, got_something))
 def makes_set_id_files(p: Parameters) -> object:
     at, flags = p["arena"], os.O_CREAT | os.O_WRONLY
     made = os.open(f"{at}/made", flags, 0o755)
@@ -296,7 +296,7 @@ def gives_files_away(p: Parameters) -> object:
     return what_works({str(to): lambda t=to: os.chown(made, t, t) for to in (0, 1, 1000)})
 
 
-@attack(levels=WALLED, toothless=ONLY_ROOT)
+@attack(levels=SANDBOXED, toothless=ONLY_ROOT)
 def starts_a_set_id_program_that_was_shared(p: Parameters) -> object:
     """It belongs to root and says who it runs as."""
     reading, writing = os.pipe()

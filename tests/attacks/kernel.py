@@ -10,7 +10,7 @@ import resource
 import socket
 import struct
 
-from tests.attacks.attack import ALL, ONLY_X86, STANDARD, STRICT, WALLED, attack
+from tests.attacks.attack import ALL, ONLY_X86, SANDBOXED, STANDARD, STRICT, attack
 from tests.attacks.evidence import left_a_trap
 from tests.attacks.kit import (
     NUMBERS,
@@ -127,7 +127,7 @@ _AT_NONE_TOO = frozenset({"keyctl", "add_key", "request_key", "io_uring_setup", 
 for _table, _toothless in ((_REACHABLE, ""), (_PRIVILEGED_CALLS, _PRIVILEGED)):
     for _name, _arguments in _table.items():
         attack(
-            levels=ALL if _name in _AT_NONE_TOO else WALLED,
+            levels=ALL if _name in _AT_NONE_TOO else SANDBOXED,
             variant=_name,
             extra={"call": _name, "with": list(_arguments)},
             toothless=_toothless,
@@ -239,7 +239,7 @@ def leaves_a_core_dump_where_it_stands(p: Parameters) -> object:
     return []
 
 
-@attack(levels=ALL, toothless="nobody may raise a hard limit, wall or not")
+@attack(levels=ALL, toothless="nobody may raise a hard limit, sandbox or not")
 def allows_itself_core_dumps(p: Parameters) -> object:
     resource.setrlimit(resource.RLIMIT_CORE, (1 << 24, 1 << 24))
     return ["a core dump"]
@@ -278,7 +278,7 @@ def loads_a_program_into_the_kernel(p: Parameters) -> object:
     return ["a filter on a socket"]
 
 
-@attack(levels=ALL, toothless="the kernel empties it, wall or not")
+@attack(levels=ALL, toothless="the kernel empties it, sandbox or not")
 def sees_secrets_in_memory_it_was_given(p: Parameters) -> object:
     """Fresh memory is empty, whichever process had it before."""
     pages = mmap.mmap(-1, 8 << 20)

@@ -138,7 +138,7 @@ def lists_mounts_by_number(p: Parameters) -> object:
     return [n for n in (457, 458) if succeeds(lambda one=n: call(one, request, found, 64, 0))]
 
 
-@attack(levels=ALL, toothless="an ordinary user may not, wall or not")
+@attack(levels=ALL, toothless="an ordinary user may not, sandbox or not")
 def takes_mounts_away(p: Parameters) -> object:
     """What lies below a mount comes to light."""
     return what_works(
@@ -180,7 +180,7 @@ def renames_the_host(p: Parameters) -> object:
     )
 
 
-@attack(toothless="an ordinary user may not, wall or not")
+@attack(toothless="an ordinary user may not, sandbox or not")
 def turns_the_clock_back(p: Parameters) -> object:
     succeeds(rule_a_namespace)
     now = (ctypes.c_long * 2)(0, 0)

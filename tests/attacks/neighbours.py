@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 
-from tests.attacks.attack import ALL, STANDARD, STRICT, WALLED, Hole, duel
+from tests.attacks.attack import ALL, SANDBOXED, STANDARD, STRICT, Hole, duel
 from tests.attacks.kit import (
     NUMBERS,
     Parameters,
@@ -44,7 +44,7 @@ def lists_scratch_places(p: Parameters) -> object:
     return [name for place in there for name in os.listdir(place) if name.startswith("from-")]
 
 
-@duel(lists_scratch_places, levels=WALLED, at_once=False, same_organization=True)
+@duel(lists_scratch_places, levels=SANDBOXED, at_once=False, same_organization=True)
 def leaves_files(p: Parameters) -> object:
     for place in ("/tmp", "/dev/shm"):
         what_works({place: lambda at=place: os.mkdir(f"{at}/from-{p['marker']}")})
@@ -187,7 +187,7 @@ def calls_a_neighbour(p: Parameters) -> object:
     return ["a neighbour"]
 
 
-@duel(calls_a_neighbour, levels=WALLED)
+@duel(calls_a_neighbour, levels=SANDBOXED)
 def listens_for_a_neighbour(p: Parameters) -> object:
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     one.bind("\0siege-neighbour")
@@ -202,7 +202,7 @@ def calls_a_neighbours_port(p: Parameters) -> object:
     return ["a neighbour"]
 
 
-@duel(calls_a_neighbours_port, levels=WALLED)
+@duel(calls_a_neighbours_port, levels=SANDBOXED)
 def listens_on_a_port_for_a_neighbour(p: Parameters) -> object:
     held = socket.create_server(("127.0.0.1", 47123))
     held.listen()
@@ -377,7 +377,7 @@ def writes_a_scratch_file(p: Parameters) -> object:
     return []
 
 
-@duel(writes_a_scratch_file, levels=WALLED)
+@duel(writes_a_scratch_file, levels=SANDBOXED)
 def fills_the_disk(p: Parameters) -> object:
     with open("/tmp/full", "wb", buffering=0) as file:
         while file.tell() < 300 << 20 and succeeds(lambda: file.write(bytes(1 << 20))):
@@ -440,7 +440,7 @@ def signals_everybody(p: Parameters) -> object:
     return []
 
 
-@duel(signals_everybody, levels=WALLED)
+@duel(signals_everybody, levels=SANDBOXED)
 def waits_for_a_signal_from_another_run(p: Parameters) -> object:
     heard: list[int] = []
     signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))

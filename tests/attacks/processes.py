@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from tests.attacks.attack import ALL, WALLED, attack
+from tests.attacks.attack import ALL, SANDBOXED, attack
 from tests.attacks.evidence import got_something, outlived_its_run, stayed_too_long
 from tests.attacks.kit import (
     Parameters,
@@ -162,7 +162,7 @@ def leaves_a_child_in_a_session_per_process(p: Parameters) -> object:
     return []
 
 
-@attack(levels=WALLED, seen=(outlived_its_run,))
+@attack(levels=SANDBOXED, seen=(outlived_its_run,))
 def makes_a_sibling_instead_of_a_child(p: Parameters) -> object:
     """CLONE_PARENT: the new process belongs to who started this one."""
     brand(p)

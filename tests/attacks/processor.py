@@ -144,7 +144,7 @@ def lets_itself_be_woken_more_exactly(p: Parameters) -> object:
     return what_works({"slack": lambda: prctl(29, 1), "speculation": lambda: prctl(53, 0, 4, 0)})
 
 
-@attack(levels=ALL, toothless="nobody may raise a hard limit, wall or not")
+@attack(levels=ALL, toothless="nobody may raise a hard limit, sandbox or not")
 def raises_its_limits(p: Parameters) -> object:
     kinds = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
     hard = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from tests.attacks.attack import ALL, NOTHING_RUNS, STANDARD, WALLED, attack
+from tests.attacks.attack import ALL, NOTHING_RUNS, SANDBOXED, STANDARD, attack
 from tests.attacks.evidence import got_something, leaked_the_secret
 from tests.attacks.kit import Parameters, texts_of, what_works
 
@@ -155,7 +155,7 @@ def finds_modules_of_the_other_side(p: Parameters) -> object:
     return [name for name in sys.modules if name.startswith(names)]
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def reads_the_source_of_the_product(p: Parameters) -> object:
     roots = {os.path.dirname(os.path.dirname(one)) for one in sys.path if one}
     names = (
@@ -203,7 +203,7 @@ def reads_shared_memory_files_of_the_host(p: Parameters) -> object:
     return texts_of(glob.glob("/dev/shm/siege*"))
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def hears_the_name_of_the_host(p: Parameters) -> object:
     return [] if os.uname().nodename == "sandbox" else [os.uname().nodename]
 

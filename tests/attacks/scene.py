@@ -30,8 +30,8 @@ _LOOKED_AT = 200  # entries of the arena
 class Scene:
     """`uid` is the user on this machine that attacks run as, or that of sandboxd."""
 
-    def __init__(self, uid: int, secret: str, *, without_wall: bool = False) -> None:
-        self.uid, self.secret, self._without_wall = uid, secret, without_wall
+    def __init__(self, uid: int, secret: str, *, without_sandbox: bool = False) -> None:
+        self.uid, self.secret, self._without_sandbox = uid, secret, without_sandbox
         self.token = uuid4().hex[:8]
         self.base = Path(tempfile.mkdtemp(prefix="siege"))
         self.base.chmod(0o755)
@@ -95,7 +95,7 @@ class Scene:
     def _start_services(self) -> None:
         """Where runs may go that are allowed to; without a sandbox also a proxy for everything."""
         command = [sys.executable, "-m", "tests.attacks.services", str(self.port), self.secret]
-        command += ["open"] if self._without_wall else []
+        command += ["open"] if self._without_sandbox else []
         self.services = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT)
         assert self.services.stdout is not None
         self.web_port = int(self.services.stdout.readline())
@@ -109,7 +109,7 @@ class Scene:
         """At most 15 characters: the kernel keeps no longer names of processes."""
         return f"{self.token}{next(self._numbers):05}"
 
-    def parameters(self, limits: Limits, *, walled: bool) -> dict[str, Any]:
+    def parameters(self, limits: Limits, *, sandboxed: bool) -> dict[str, Any]:
         """What an attack is given. Nothing of it is worth stealing."""
         ports = {
             name: listener.getsockname()[1]
@@ -121,16 +121,16 @@ class Scene:
             "base": str(self.base),
             "secret": str(self.base / "secret"),
             "open": str(self.base / "open"),
-            "arena": "/arena" if walled else str(self.arena),
-            "gift": "/gift" if walled else str(self.gift),
+            "arena": "/arena" if sandboxed else str(self.arena),
+            "gift": "/gift" if sandboxed else str(self.gift),
             "abstract": f"siege-{self.token}",
             "ports": ports | {"web": self.web_port},
             "canary": self.canary.pid,
-            "patience_s": 0.05 if self._without_wall else 2,
+            "patience_s": 0.05 if self._without_sandbox else 2,
             # How far beyond its limit an attack tries to get. Who watches it may be late.
-            "beyond_s": 0.1 if self._without_wall else _LATE_S,
+            "beyond_s": 0.1 if self._without_sandbox else _LATE_S,
             # How long it flees: without a sandbox nothing ends it.
-            "flees_s": 1 if self._without_wall else LIMIT_S + 20,
+            "flees_s": 1 if self._without_sandbox else LIMIT_S + 20,
             "limits": limits.to_wire(),
         }
 

@@ -46,7 +46,7 @@ _SAYS_THE_TOOL = "says the tool"
 _DEATHS = (ErrorCode.EXITED, ErrorCode.TIMEOUT, ErrorCode.CPU_LIMIT, ErrorCode.OUTPUT_LIMIT)
 
 
-class Wall:
+class Siege:
     """A running sandboxd and what an attack could get hold of around it."""
 
     def __init__(self, daemon: Daemon, scene: Scene, groups: str, egress: str) -> None:
@@ -170,7 +170,7 @@ class Wall:
 
     def _parameters(self, limits: Limits, level: IsolationLevel) -> dict[str, Any]:
         ours = {"parent": self.daemon.process.pid, "sandboxd": self.daemon.path}
-        return self.scene.parameters(limits, walled=level != NONE) | ours
+        return self.scene.parameters(limits, sandboxed=level != NONE) | ours
 
     def _run(
         self, attack: Attack, source: str, parameters: dict[str, Any], level: IsolationLevel
@@ -256,12 +256,12 @@ def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
 
 
 @contextmanager
-def besieged(daemon: Daemon, groups: str, secret: str, egress: str) -> Iterator[Wall]:
-    """A wall around a scene that has what sandboxd's user could get hold of, and a process of the
+def besieged(daemon: Daemon, groups: str, secret: str, egress: str) -> Iterator[Siege]:
+    """A siege with a scene of what sandboxd's user could get hold of, and a process of the
     very user that attacks without namespaces run as."""
     with Scene(daemon.facts["ready"]["uid"], secret) as scene:
-        wall = Wall(daemon, scene, groups, egress)
-        canary_run = daemon.run(_OWN_USER, profile=wall.profile(NONE))
+        siege = Siege(daemon, scene, groups, egress)
+        canary_run = daemon.run(_OWN_USER, profile=siege.profile(NONE))
         if canary_run.output is not None:
             scene.move_canary(canary_run.output)
-        yield wall
+        yield siege

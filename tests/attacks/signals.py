@@ -8,7 +8,7 @@ import signal
 import struct
 from pathlib import Path
 
-from tests.attacks.attack import ALL, WALLED, attack
+from tests.attacks.attack import ALL, SANDBOXED, attack
 from tests.attacks.evidence import got_something, killed_a_stranger, leaked_the_secret
 from tests.attacks.kit import (
     Parameters,
@@ -88,7 +88,7 @@ def asks_about_other_processes(p: Parameters) -> object:
     ]
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def watches_the_processor_clock_of_a_stranger(p: Parameters) -> object:
     clock = (~p["canary"] << 3) | 2
     now = (ctypes.c_long * 2)()

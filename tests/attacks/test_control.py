@@ -5,7 +5,7 @@ from tests.attacks.suite import ATTACKS, DUELS
 from tests.attacks.tally import TALLY
 
 
-def test_without_the_wall_every_attack_bites_or_says_why_not(control: Run) -> None:
+def test_without_a_sandbox_every_attack_works_or_says_why_not(control: Run) -> None:
     bites = control.bites()
     TALLY.bit = sum(bool(bite.what) for bite in bites)
     assert len(bites) == len(ATTACKS) + len(DUELS)

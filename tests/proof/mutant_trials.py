@@ -75,7 +75,7 @@ class Contexts:
         }
         executing: set[str] = set().union(*found.values())
         direct = {name for name in executing if name and not name.startswith(SHARED)}
-        shared = set(tests_of_contexts(self.tests, executing)) - direct
+        shared = set(select_shared_tests(self.tests, executing)) - direct
         if not direct and not shared:
             place = next((to for at, to in _ELSEWHERE.items() if mutant.file.startswith(at)), None)
             tests = [test for test in self.tests if place and test.startswith(place)]
@@ -84,7 +84,7 @@ class Contexts:
         return Covering(ordered(direct, key, rarest), ordered(shared, key))
 
 
-def tests_of_contexts(tests: list[str], contexts: Iterable[str]) -> Iterator[str]:
+def select_shared_tests(tests: list[str], contexts: Iterable[str]) -> Iterator[str]:
     """The tests that share a fixture of a class, a file, a folder or the session."""
     for context in contexts:
         if context.startswith(SHARED):

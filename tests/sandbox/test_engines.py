@@ -232,7 +232,7 @@ def test_more_memory_than_allowed_is_refused_by_montys_vm_already(expression):
 # Inside the sandbox.
 
 
-def walled(engine: str, level: IsolationLevel) -> Profile:
+def sandboxed_profile(engine: str, level: IsolationLevel) -> Profile:
     if engine == "monty":
         return Profile(level, backend=Backend.MONTY)
     return Profile(level, language=Language.JAVASCRIPT)
@@ -275,14 +275,14 @@ LIMITS = {
 
 @pytest.mark.parametrize(("engine", "level"), AT_EVERY_LEVEL)
 def test_a_tool_runs_at_every_level(daemon, engine, level):
-    result = daemon.run(TWICE[engine], {"n": 21}, profile=walled(engine, level))
+    result = daemon.run(TWICE[engine], {"n": 21}, profile=sandboxed_profile(engine, level))
     assert (result.outcome, result.output) == (RunOutcome.SUCCESS, {"twice": 42})
     assert (result.stdout, result.stderr) == ("hi\n", "") and not result.usage.approximate
 
 
 @pytest.mark.parametrize(("engine", "level"), AT_EVERY_LEVEL)
 def test_what_a_tool_answers_is_as_hostile_as_any(daemon, engine, level):
-    result = daemon.run(HOSTILE[engine], profile=walled(engine, level))
+    result = daemon.run(HOSTILE[engine], profile=sandboxed_profile(engine, level))
     assert result.error_code == "INVALID_RESULT"
 
 
@@ -302,5 +302,5 @@ def of_part(engine: str, level: int, case: int) -> Any:
 )
 def test_limits_hold_for_every_engine(daemon, engine, level, source, limits, code):
     whole = {"monty": f"def main(p):\n    {source}", "deno": f"function main() {{ {source} }}"}
-    result = daemon.run(whole[engine], profile=walled(engine, level), **limits)
+    result = daemon.run(whole[engine], profile=sandboxed_profile(engine, level), **limits)
     assert result.error_code == code

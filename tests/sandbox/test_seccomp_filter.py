@@ -45,7 +45,7 @@ ALL = {
     "Restricted": RESTRICTED, "runtime": RUNTIME, "proxy": PROXY,
     "Restricted proxy": RESTRICTED._replace(sockets=True),
 }  # fmt: skip
-WALLED = {name: wanted for name, wanted in ALL.items() if wanted.calls != "open"}
+SANDBOXED = {name: wanted for name, wanted in ALL.items() if wanted.calls != "open"}
 
 NEVER = """
     acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module
@@ -220,7 +220,7 @@ def refused(text: str, answer: int, *wanted: FilterRequirements) -> None:
 
 def test_dangerous_calls_are_refused_by_name():
     refused(NEVER, EPERM, *ALL.values())
-    refused(NEVER_BEHIND_THE_WALL, EPERM, *WALLED.values())
+    refused(NEVER_BEHIND_THE_WALL, EPERM, *SANDBOXED.values())
     refused(NEVER_RESTRICTED, EPERM, RESTRICTED)
     refused(WITHOUT_SOCKETS, EPERM, STANDARD, STRICT, DEGRADED, RESTRICTED, RUNTIME)
     refused("execve", EPERM, STRICT, RESTRICTED)
@@ -229,9 +229,9 @@ def test_dangerous_calls_are_refused_by_name():
 
 def test_refusals_that_programs_know_a_way_around_say_so():
     refused("clone3 openat2", ENOSYS, *ALL.values())
-    refused(ABSENT, ENOSYS, *WALLED.values())
-    refused(ATTRIBUTES, ENOTSUP, *WALLED.values())
-    refused("flock", ENOLCK, *WALLED.values())
+    refused(ABSENT, ENOSYS, *SANDBOXED.values())
+    refused(ATTRIBUTES, ENOTSUP, *SANDBOXED.values())
+    refused("flock", ENOLCK, *SANDBOXED.values())
     refused("copy_file_range fstatfs membarrier sendfile statfs", ENOSYS, RESTRICTED)
 
 
@@ -439,7 +439,7 @@ def test_ordinary_python_works_under_each_of_them(run_filtered, wanted):
 
 
 @pytest.mark.part("sandbox", but_each=3)
-@pytest.mark.parametrize("wanted", WALLED.values(), ids=WALLED)
+@pytest.mark.parametrize("wanted", SANDBOXED.values(), ids=SANDBOXED)
 def test_there_are_no_locks_on_inodes_that_others_share(run_filtered, wanted):
     source = """
     null, program = open("/dev/null", "r+b", 0), open(os.__file__)
