@@ -26,7 +26,7 @@ from tools.definitions.values.schedules import DAYS
 from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
-from tools.shapes import group_shape
+from tools.shapes.catalog import group_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 
