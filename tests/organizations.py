@@ -23,10 +23,11 @@ from tools.accounts import account_actions
 from tools.accounts.grants.grants import EXECUTE, grants
 from tools.builtin.workspaces import workspace_path
 from tools.catalog.builtins import install_builtins
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
 from tools.catalog.signatures import newest
 from tools.catalog.signatures.keys import current_key
 from tools.catalog.signatures.versions import statement_of
+from tools.catalog.snapshot import Snapshot
 from tools.models import Agent, LicenseTier, Organization, Tool, ToolGroup, ToolVersion, User
 from tools.models.tool import ToolWords
 from tools.models.user import default_groups

@@ -14,6 +14,7 @@ from tools.accounts.environment_settings import record_settings
 from tools.accounts.grants.grant_actions import set_grants
 from tools.approvals import confirmation_rules
 from tools.catalog import actions as catalog
+from tools.catalog.groups import delete_group, save_group
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.sandbox import content_schemas, credentials, profiles
 from tools.catalog.services import services
@@ -67,8 +68,8 @@ def _tools(organization, by):
     catalog.set_critical(tool=tool, critical=True, by=by)
     _upstream(tool, by)
     catalog.delete_tool(tool=tool, by=by)
-    group = catalog.save_group(organization=organization, name="desk", by=by, description="d")
-    catalog.delete_group(group=group, by=by)
+    group = save_group(organization=organization, name="desk", by=by, description="d")
+    delete_group(group=group, by=by)
     service = {"id": "s", "request_queue": "q", "response_queue": "r"}
     row = services.create_service(organization=organization, service=service, by=by)
     services.delete_service(row=row, by=by)

@@ -20,7 +20,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup()
 
 from tests.tools.policy.memory_catalogs import snapshot, tool  # noqa: E402
-from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
+from tools.catalog.snapshot import CatalogTool, Snapshot  # noqa: E402
 from tools.catalog.workflow import chains  # noqa: E402
 from tools.definitions.capability.capability_search import PlanningTarget, given_ports, target_port  # noqa: E402
 

@@ -21,7 +21,7 @@ django.setup()
 from tests.factories import definition  # noqa: E402
 from tools.authorization.facts import question_of  # noqa: E402
 from tools.authorization.listings import usable_tools  # noqa: E402
-from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot  # noqa: E402
+from tools.catalog.snapshot import CatalogGroup, CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller, CallerKind  # noqa: E402
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier  # noqa: E402

@@ -26,7 +26,7 @@ from django.db import transaction  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
 from tests.tools.limits import allowance_fixtures, rate_fixtures  # noqa: E402
-from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
+from tools.catalog.snapshot import CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.limits import budgets, rate_limits  # noqa: E402
 from tools.limits.rate_limits import RateWindow  # noqa: E402

@@ -33,9 +33,9 @@ from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
 from tools.authorization.listings import usable_tools  # noqa: E402
-from tools.catalog.registry import CatalogTool, Snapshot  # noqa: E402
 from tools.catalog.search import tool_words  # noqa: E402
 from tools.catalog.search.tool_search import rank_tools, relevant_tools  # noqa: E402
+from tools.catalog.snapshot import CatalogTool, Snapshot  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition  # noqa: E402
 from tools.models import LicenseTier, Organization, Tool, ToolVersion  # noqa: E402

@@ -7,7 +7,8 @@ from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 from tests.factories import definition
-from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition
 from tools.definitions.values.schedules import DAYS

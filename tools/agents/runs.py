@@ -18,7 +18,7 @@ from tools.agents.run_parameters import AgentRunParameters, PastStep, UnusablePa
 from tools.agents.steps import ACT, THINK, AgentAction, AgentReply, Spending
 from tools.agents.usable_tools import Toolbox, UsableTools, build_toolbox, build_workflow_toolbox
 from tools.authorization import pins
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.definitions.results import Status

@@ -14,8 +14,8 @@ from typing import Any
 from tools.agents.planning.plan_language import PlanStep
 from tools.authorization import listings
 from tools.authorization.facts import check_groups_uncounted, question_of
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.tool_search import rank_tools
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import expressions
 from tools.definitions.implementations.tool_types import ASK_MODEL, CALL_TOOL, FIND_TOOLS, RUN_AGENT

@@ -48,9 +48,10 @@ from tools.api.executions.executions import (
 )
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
+from tools.definitions.values.server_sent_events import encode_event
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import Execution
-from tools.shapes import agent_request_line, agent_request_shape
+from tools.shapes.executions import agent_request_line, agent_request_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 
@@ -293,4 +294,4 @@ def _agent_request_response(caller: Caller, run: Execution) -> Response:
 
 
 def _encode_step(event: StepEvent) -> bytes:
-    return event_streams.encode_event(event.number, event.kind, event.data)
+    return encode_event(event.kind, event.data, number=event.number)

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
-from tools.catalog.registry import CatalogConfirmationRule, Snapshot
+from tools.catalog.snapshot import CatalogConfirmationRule, Snapshot
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound

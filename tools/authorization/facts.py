@@ -15,7 +15,7 @@ from tools.accounts.grants.grants import ToolGrants, grants, permissions_of
 from tools.authorization.known_names import group_label
 from tools.catalog import seats
 from tools.catalog.group_openings import Openings, openings_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tiers import excluded_level, forced_level, tier_now
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status

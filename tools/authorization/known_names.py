@@ -4,7 +4,7 @@ stored."""
 from collections.abc import Iterator
 
 from tools import metrics
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.texts.names import WILDCARD
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 

@@ -13,8 +13,9 @@ from tools.accounts.user_permissions import may
 from tools.authorization.facts import question_of
 from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.group_openings import is_reached, openings_of
-from tools.catalog.registry import CatalogTool, Snapshot
-from tools.catalog.search.similar_tools import rank_similar, similar_tools
+from tools.catalog.search.similar_tools import rank_similar
+from tools.catalog.search.tool_search import relevant_tools
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.errors import NotFound
@@ -144,7 +145,7 @@ def _similar_tools(tool: CatalogTool, snapshot: Snapshot) -> Iterator[CatalogToo
     able = frozenset(raw["capabilities"])
     words = " ".join([tool.name, *raw["capabilities"], raw["title"] or "", raw["description"]])
     candidates = rank_similar(snapshot, words, _MOST_INDEX_ENTRIES)
-    for found in similar_tools(one for one in candidates if one.tool != tool):
+    for found in relevant_tools(one for one in candidates if one.tool != tool):
         other = found.tool.definition.raw
         same = other["category"] == raw["category"] or not able.isdisjoint(other["capabilities"])
         if same and found.tool.enabled:

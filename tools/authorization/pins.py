@@ -18,8 +18,9 @@ from audit.events import Event, Outcome
 from tools.accounts.user_permissions import may
 from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool
-from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool, registry
+from tools.catalog.registry import catalog_tool, registry
 from tools.catalog.signatures.version_signatures import check_version
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.tool import Definition, ToolDefinition
 from tools.errors import Forbidden, Malformed, NotFound

@@ -25,7 +25,7 @@ from tools.accounts.user_permissions import may
 from tools.authorization.known_names import drop_unknown_names, group_label, state_label
 from tools.catalog.group_openings import is_reached, openings_of
 from tools.catalog.groups import members_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter

@@ -20,7 +20,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from tools.catalog.groups import line_of
-from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import Schedule, build_schedule, is_open, next_opening

@@ -10,7 +10,8 @@ from django.db.models import F
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 
 from sandbox.spec import IsolationLevel
-from tools.catalog.registry import CatalogProfile, CatalogTool, Snapshot, catalog_profile
+from tools.catalog.registry import catalog_profile
+from tools.catalog.snapshot import CatalogProfile, CatalogTool, Snapshot
 from tools.definitions.tool import ToolDefinition
 from tools.models import Organization, SandboxProfile, Tool
 

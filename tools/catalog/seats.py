@@ -17,7 +17,7 @@ from django.db.models import Count, Q, QuerySet
 
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.errors import Forbidden
 from tools.models import LicenseTier, Tool, ToolStatus
 

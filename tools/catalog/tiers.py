@@ -13,7 +13,7 @@ from django.utils import timezone
 from sandbox.levels import at_least, strongest
 from sandbox.spec import IsolationLevel
 from tools.builtin.manifest import DEFINITIONS
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.licenses import LicenseState, grace_end, license_state
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType

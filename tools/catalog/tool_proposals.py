@@ -9,7 +9,8 @@ from django.db import transaction
 
 from audit.actions import Actor
 from tools.catalog.actions import register_tool, update_tool
-from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
+from tools.catalog.registry import catalog_tool
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.models import Organization, Tool
 
 

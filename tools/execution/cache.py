@@ -23,7 +23,8 @@ from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
 from tools.catalog.mcp.upstreams import owner_of
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import ToolType

@@ -11,7 +11,6 @@ from hmac import compare_digest
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Count, Min, Q
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -27,6 +26,7 @@ from tools.execution import events, shared_consent
 from tools.execution.context import Admission, Performance, Result
 from tools.limits import budgets
 from tools.models import Confirmation, ConfirmationStatus, Execution
+from tools.models.advisory_locks import take_lock
 from tools.policy.approval_requirements import ApprovalRequirement, bound_hash, requirement_of
 from tools.policy.questions import EffectiveRequest, StoredOptions
 
@@ -201,9 +201,7 @@ def _of(execution_id: UUID) -> Confirmation | None:
 
 def _check_room(execution: Execution) -> None:
     """Counted one after the other for each account, so many at once stay exact."""
-    with connection.cursor() as cursor:
-        key = f"held:{execution.organization_id}:{execution.user_id}"
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
+    take_lock(f"held:{execution.organization_id}:{execution.user_id}")
     waiting = Execution.objects.filter(
         organization_id=execution.organization_id,
         user_id=execution.user_id,

@@ -11,7 +11,7 @@ from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.authorization import pins
 from tools.authorization.facts import question_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Rate, Status
 from tools.definitions.tool import ToolDefinition

@@ -18,7 +18,7 @@ from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.authorization.facts import IN_TRANSACTION, question_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tool_proposals import propose_tool
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status

@@ -25,9 +25,10 @@ from tools.accounts.callers import caller_of_execution
 from tools.authorization import pins
 from tools.authorization.facts import IN_TRANSACTION, authorize_call, question_of
 from tools.authorization.known_names import group_label
-from tools.catalog.registry import CatalogTool, Snapshot, catalog_tool
+from tools.catalog.registry import catalog_tool
 from tools.catalog.signatures import versions
 from tools.catalog.signatures.version_signatures import ALTERED
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import SIGNATURE_INVALID, Delivery
 from tools.errors import Malformed, Refused

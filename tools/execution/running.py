@@ -15,7 +15,7 @@ from config import timeouts
 from sandbox.client import Until
 from sandbox.errors import NEVER_RAN, ErrorCode
 from sandbox.spec import RunOutcome, SandboxResult
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.transforms import CannotSelect, Transform

@@ -15,7 +15,8 @@ from tools.accounts.user_permissions import may, require
 from tools.authorization import pins
 from tools.authorization.facts import check_groups, check_groups_uncounted
 from tools.authorization.listings import usable_tools
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound, Refused

@@ -16,7 +16,7 @@ from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
 from tools.authorization.known_names import state_label
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
 from tools.errors import Conflict, NotFound

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tools.authorization.facts import question_of
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.batches import BatchInput, parse_batch_inputs
 from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status

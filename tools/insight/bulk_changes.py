@@ -17,7 +17,7 @@ from tools.accounts.user_permissions import require
 from tools.catalog import seats
 from tools.catalog.actions import amended, set_enabled, update_tool
 from tools.catalog.groups import check_names, line_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE

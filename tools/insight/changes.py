@@ -12,7 +12,7 @@ from tools.accounts.grants.grant_queries import granted_tool_groups, granted_too
 from tools.accounts.grants.grants import ToolGrants, grants
 from tools.catalog import seats
 from tools.catalog.groups import check_names, parent_for, read_opening
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import ToolDefinition

@@ -13,7 +13,7 @@ from uuid import UUID
 from tools.accounts.callers import caller_of_agent
 from tools.accounts.user_permissions import may, require
 from tools.authorization.facts import CURRENT, check_groups_uncounted, question_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.insight.changes import GrantChange, Tier

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from tools.accounts.grants.grant_actions import save_group
 from tools.catalog.groups import members_of, written
-from tools.catalog.registry import CatalogGroup, Snapshot
+from tools.catalog.snapshot import CatalogGroup, Snapshot
 from tools.definitions.values.schedules import DAYS
 from tools.insight.tool_reach import Losers, losers
 

@@ -13,7 +13,8 @@ from django.db import transaction
 from django.db.models import Count
 
 from audit.actions import Actor
-from tools.catalog.registry import CatalogLicense, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogLicense, Snapshot
 from tools.definitions.results import Status
 from tools.errors import Conflict
 from tools.insight.tool_reach import Losers, losers

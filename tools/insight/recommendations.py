@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from tools.accounts.user_permissions import may
 from tools.authorization.facts import question_of
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD

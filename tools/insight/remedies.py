@@ -12,7 +12,7 @@ from tools.accounts.grants.grants import permissions_of
 from tools.authorization.facts import CURRENT, question_of
 from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.group_openings import Cause, Closing, in_the_way, openings_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import next_opening

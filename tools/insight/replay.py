@@ -15,7 +15,7 @@ from django.db.models import Case, Count, DateTimeField, Func, Q, Value, When
 
 from tools.authorization.facts import CURRENT, question_of
 from tools.catalog import group_openings
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.insight.tool_reach import SKIPPED, checks_of_callers

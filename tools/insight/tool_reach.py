@@ -8,7 +8,7 @@ from tools.accounts.callers import callers_of_agents
 from tools.accounts.grants.grants import grants
 from tools.authorization.facts import question_of
 from tools.catalog.group_openings import openings_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.licensing.license_coverage import question_about

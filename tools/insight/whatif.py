@@ -10,7 +10,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from tools.accounts.user_permissions import may, require
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.insight.changes import GrantChange, PreviewedChange

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.catalog.workflow.lint import WorkflowFinding, in_service, lint, with_definition
 from tools.catalog.workflow.workflow import EVERY_GROUP
 from tools.definitions.tool import read_definition

@@ -5,7 +5,7 @@ nothing is written."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.workflow.workflow import leads_to
 from tools.definitions.callers import Caller
 from tools.insight.explain import Explanation

@@ -33,6 +33,7 @@ from django.db.models.functions import Now
 from tools.httpclient.upstream_pool import RequestBounds, RequestStopped, TimeUp
 from tools.knowledge import rdf_terms, sparql_endpoint
 from tools.models import GraphScope, KnowledgeEntry, KnowledgeIndex, KnowledgePending
+from tools.models.advisory_locks import take_lock
 
 TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _RDFS, _SKOS = "http://www.w3.org/2000/01/rdf-schema#", "http://www.w3.org/2004/02/skos/core#"
@@ -65,7 +66,6 @@ _BATCH = 250
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_OF_ENTITY = 500  # statements, of an entity whose batch is too large
 _IN_MEMORY = 8 * 1024 * 1024
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _SUBJECTS = "SELECT DISTINCT ?s WHERE { ?s ?p ?o FILTER(isIRI(?s)) }"
 _ANY_STATEMENT = "ASK { ?s ?p ?o }"
 _UPSERT = """
@@ -210,8 +210,8 @@ def entity_lock(organization_id: UUID, iri: str, collection: str | None = None) 
     """Serializes writes that check whether an entity exists before they insert it. The SPARQL store
     does not: two concurrent updates can both find no entity and both insert one."""
     place = graph_of(GraphScope.of(organization_id, collection)).iri
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_LOCK, [f"{place} {iri}"])
+    with transaction.atomic():
+        take_lock(f"{place} {iri}")
         yield
 
 
@@ -288,11 +288,11 @@ def _touch_bounds() -> RequestBounds:
 @transaction.atomic
 def _refresh_rows(scope: GraphScope, iris: list[str], bounds: RequestBounds) -> int:
     """Rebuild the rows of these entities, and delete those without statements."""
+    take_lock(graph_of(scope).iri)
+    found = _read_entries(scope, iris, bounds)
+    gone = set(iris) - {entry.iri for entry in found}
+    KnowledgeEntry.objects.within(scope).filter(iri__in=gone).delete()
     with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [graph_of(scope).iri])
-        found = _read_entries(scope, iris, bounds)
-        gone = set(iris) - {entry.iri for entry in found}
-        KnowledgeEntry.objects.within(scope).filter(iri__in=gone).delete()
         cursor.executemany(_UPSERT, [_row(scope, entry) for entry in found])
     return len(found)
 
@@ -364,8 +364,7 @@ def _spooled_subjects(file: IO[bytes]) -> Iterator[str]:
 @transaction.atomic
 def _finish_rebuild(scope: GraphScope, began: datetime) -> None:
     """Deletes entries older than `began`; those written meanwhile are newer."""
-    with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [graph_of(scope).iri])
+    take_lock(graph_of(scope).iri)
     KnowledgeEntry.objects.within(scope).filter(indexed_at__lt=began).delete()
     overdue = began - ABANDONED
     KnowledgePending.objects.within(scope).filter(begun_at__lt=overdue).delete()

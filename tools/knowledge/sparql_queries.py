@@ -13,10 +13,10 @@ generated from those tokens: on one line, where a comment would swallow the quer
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
+from tools.definitions.texts.names import similar_name
 from tools.knowledge import query_complexity, rdf_terms
 
 LONGEST_QUERY = 10_000  # characters
@@ -193,8 +193,8 @@ def _check_parameters(words: list[tuple[str, str]], values: Mapping[str, str]) -
     plain = [word for word in words if word[0] != "space"]
     for name in values:
         if name not in used:
-            near = get_close_matches(name, used, n=1, cutoff=0.7)
-            suggestion = f"; is ?{near[0]} meant?" if near else ""
+            near = similar_name(name, used)
+            suggestion = f"; is ?{near} meant?" if near else ""
             raise BadGraphQuery(f"The query has no variable ?{name} for its parameter{suggestion}.")
         for before, (kind, text) in pairwise(plain):
             if before[1].upper() == "AS" and kind == "variable" and text[1:] == name:

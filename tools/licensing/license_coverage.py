@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sandbox.spec import IsolationLevel
 from tools.authorization.facts import question_of, tools_without_seat
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tiers import excluded_level, forced_level, state_now, tier_now
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.licenses import LicenseState, grace_end

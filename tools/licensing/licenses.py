@@ -24,7 +24,8 @@ from audit.models import AuditRecord
 from tools import metrics
 from tools.catalog import seats
 from tools.catalog.license_catalogs import license_catalogs
-from tools.catalog.registry import CatalogLicense, CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogLicense, CatalogTool, Snapshot
 from tools.catalog.tiers import lowest_tier, standing_of
 from tools.definitions.callers import CallerKind
 from tools.definitions.licenses import License, LicenseState, license_state, read_license

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable
 
 from tools.catalog import seats
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.vocabulary import ToolType
 from tools.licensing.license_coverage import beyond_limit
 

@@ -21,7 +21,7 @@ from audit.events import Event, Outcome
 from tools import metrics
 from tools.authorization.listings import usable_tools
 from tools.catalog import model_prices
-from tools.catalog.registry import CatalogAllowance, CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogAllowance, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import QuotaExceeded
 from tools.limits.allowances import ends_at, starts_on

@@ -29,11 +29,12 @@ from redis.retry import Retry
 
 from audit.inserts import insert_row
 from tools import metrics
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Rate
 from tools.errors import RateLimited
 from tools.models import RateHit
+from tools.models.advisory_locks import take_lock, take_shared_lock
 from tools.models.ids import new_id
 from tools.policy.questions import Gate, Verdict, passed, refused
 
@@ -76,9 +77,7 @@ REDIS, POSTGRES = "redis", "postgres"
 _DRAFT_NAME = "a draft"  # no tool's name has a space
 # Two locks, always in this order. Rows that Redis let pass share the first, so that they do not
 # wait for each other; a process that counts here and writes hits holds it exclusively.
-_LOCK_EXCLUSIVE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-_LOCK_SHARED = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
-_LOCK_CONFIRMATION = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 1))"
+_CONFIRMATION_SEED = 1
 _SELECT_HITS = """
     SELECT at FROM tools_ratehit
     WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
@@ -261,8 +260,8 @@ def count_drafts(caller: Caller, limit: int) -> None:
             "tool": _DRAFT_NAME,
             "limit": limit,
         }
+        take_lock(f"toolcrib:rate:{caller.user_id}:{_DRAFT_NAME}")
         with connection.cursor() as cursor:
-            cursor.execute(_LOCK_EXCLUSIVE, [f"toolcrib:rate:{caller.user_id}:{_DRAFT_NAME}"])
             cursor.execute(_COUNT_PASSED, values)
             used, age_s = cursor.fetchone()
         if used >= limit:
@@ -289,12 +288,12 @@ def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | N
     if rate is None or rate.counted_by != REDIS:
         return rate
     bound = _CallerLimit(caller, tool, rate.limit)
+    take_shared_lock(bound.lock)
     with connection.cursor() as cursor:
-        cursor.execute(_LOCK_SHARED, [bound.lock])
         cursor.execute(_HAS_HITS, bound.values)
         if not cursor.fetchone()[0]:
             return rate
-        cursor.execute(_LOCK_CONFIRMATION, [bound.lock])
+    take_lock(bound.lock, seed=_CONFIRMATION_SEED)
     used, leaves_in_s = _count_passed(bound)
     if used >= bound.limit:
         window.take_back(bound.key, rate.ticket)
@@ -323,8 +322,7 @@ def delete_old_hits() -> None:
 def _count_in_postgres(bound: _CallerLimit) -> Rate:
     metrics.rate_decisions.labels(POSTGRES).inc()
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(_LOCK_EXCLUSIVE, [bound.lock])
+        take_lock(bound.lock)
         used, leaves_in_s = _count_passed(bound)
         if used >= bound.limit:
             raise bound.refusal(used, leaves_in_s)

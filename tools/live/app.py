@@ -16,6 +16,7 @@ from django.conf import settings
 from django.http.cookie import parse_cookie
 from django.http.request import split_domain_port, validate_host
 
+from tools.definitions.values.server_sent_events import encode_event
 from tools.live.live_streams import LiveStream, LiveStreams, StreamLimitReached, Topics
 from tools.live.readers import DATABASE_ERRORS, ReaderLookup
 from tools.live.relay import Relay
@@ -143,7 +144,7 @@ class Live:
         if stream.over:
             return
         stream.changed.clear()
-        await send_body(send, f"event: changed\ndata: {self.streams.spread_ms}\n\n".encode())
+        await send_body(send, encode_event("changed", self.streams.spread_ms))
         await asyncio.sleep(GAP_S)
 
 

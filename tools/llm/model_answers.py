@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.definitions.values import strict_json
+from tools.definitions.values.server_sent_events import EventReader, EventTooLong
 from tools.httpclient.upstream_pool import Broken, UpstreamResponse
 
 LONGEST_EVENT = 1_000_000  # bytes
@@ -214,20 +215,13 @@ class _AnswerReader:
 
 def event_data(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The data of one event after the other. Raises `BadStream`."""
-    data: list[bytes] = []
-    size = 0
-    for line in _stream_lines(pieces):
-        if not line:
-            if data:
-                yield b"\n".join(data)
-            data, size = [], 0
-            continue
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            data.append(value.removeprefix(b" "))
-            size += len(line)
-            if size > LONGEST_EVENT:
-                raise BadStream("an event without end")
+    reader = EventReader(LONGEST_EVENT)
+    try:
+        for piece in pieces:
+            for event in reader.feed(piece):
+                yield event.data
+    except EventTooLong as error:
+        raise BadStream(str(error)) from None
 
 
 def read_answer(
@@ -244,21 +238,6 @@ def read_answer(
     if not reader.finished:
         raise Broken("the stream ended before the answer did")
     return reader.answer()
-
-
-def _stream_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Without their ends: LF, or CR LF. An unterminated one at the end of the stream is no line."""
-    rest = bytearray()
-    for piece in pieces:
-        searched = len(rest)
-        rest += piece
-        begin = 0
-        while (end := rest.find(b"\n", max(begin, searched))) >= 0:
-            yield bytes(rest[begin:end]).removesuffix(b"\r")
-            begin = end + 1
-        del rest[:begin]
-        if len(rest) > LONGEST_EVENT:
-            raise BadStream("a line without end")
 
 
 def _arguments_text(arguments: Any) -> Any:

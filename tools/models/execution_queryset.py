@@ -20,6 +20,7 @@ from tools.definitions.results import (
     Status,
     event_for,
 )
+from tools.models.advisory_locks import take_lock
 from tools.models.queue import waiting_condition
 
 if TYPE_CHECKING:
@@ -108,7 +109,6 @@ _LIMITS = """
     WHERE e.id = %(pk)s AND e.status = %(pending)s
         AND (e.parked_below IS NOT NULL OR e.queued_at > clock_timestamp() - %(age)s)
 """
-_ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 # Runs with the locks held, as a statement of its own, so that it sees committed claims of others.
 _ROOM = """
     (%(here)s::bigint IS NULL OR %(here)s > (SELECT count(*) FROM tools_execution r
@@ -211,10 +211,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             found = cursor.fetchone()
             if found is None or found[2:] == (None, None):
                 return None
-            organization, name, here, tool = found
-            place = f"toolcrib:running:{organization}"  # always locked before the tool's
-            for key in [place] * (here is not None) + [f"{place}:{name}"] * (tool is not None):
-                cursor.execute(_ONE_BY_ONE, [key])
+        organization, name, here, tool = found
+        place = f"toolcrib:running:{organization}"  # always locked before the tool's
+        for key in [place] * (here is not None) + [f"{place}:{name}"] * (tool is not None):
+            take_lock(key)
         return self._claimed(_ROOM, values | {"limited": True, "here": here, "tool": tool})
 
     def _claimed(self, room: str, values: dict[str, Any]) -> "Execution | None":

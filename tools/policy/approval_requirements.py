@@ -17,7 +17,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.policy.questions import CallOptions, Question
 
 if TYPE_CHECKING:
-    from tools.catalog.registry import CatalogConfirmationRule, CatalogTool
+    from tools.catalog.snapshot import CatalogConfirmationRule, CatalogTool
     from tools.models import Execution
 
 APPROVALS_OF_CRITICAL = 2

@@ -10,7 +10,7 @@ from tools.definitions.vocabulary import SIGNATURE_INVALID, ToolType
 from tools.policy.questions import Facts, Gate, Question, Verdict, passed
 
 if TYPE_CHECKING:
-    from tools.catalog.registry import CatalogTool, Snapshot
+    from tools.catalog.snapshot import CatalogTool, Snapshot
 
 _ABOUT_THE_TOOL = {
     SIGNATURE_INVALID, "tool_disabled", "tool_pending", "tool_quarantined", "service_unavailable",

@@ -16,7 +16,7 @@ from tools.policy import availability, call_gates, isolation_levels, license_gat
 from tools.policy.questions import Gate, Question, RequestQuestion, Verdict
 
 if TYPE_CHECKING:
-    from tools.catalog.registry import CatalogTool
+    from tools.catalog.snapshot import CatalogTool
 
 
 class Stage(StrEnum):

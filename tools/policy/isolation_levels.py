@@ -13,7 +13,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.policy.questions import Gate, Question, Verdict, passed
 
 if TYPE_CHECKING:
-    from tools.catalog.registry import CatalogProfile, CatalogTool, Snapshot
+    from tools.catalog.snapshot import CatalogProfile, CatalogTool, Snapshot
 
 
 def effective_level(tool: "CatalogTool", snapshot: "Snapshot") -> IsolationLevel:

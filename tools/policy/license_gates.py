@@ -11,7 +11,7 @@ from tools.policy.isolation_levels import profile_of
 from tools.policy.questions import Gate, Question, Verdict, passed
 
 if TYPE_CHECKING:
-    from tools.catalog.registry import Snapshot
+    from tools.catalog.snapshot import Snapshot
     from tools.models import LicenseTier
 
 

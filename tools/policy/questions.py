@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sandbox.spec import IsolationLevel
     from tools.accounts.grants.grants import ToolGrants
     from tools.catalog.group_openings import Openings
-    from tools.catalog.registry import CatalogTool, Snapshot
+    from tools.catalog.snapshot import CatalogTool, Snapshot
     from tools.models import LicenseTier
     from tools.policy.approval_requirements import ApprovalRequirement
 

@@ -19,9 +19,9 @@ from sandbox.spec import (
     SandboxSpec,
 )
 from tools.builtin.manifest import Isolated
-from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import Header, Item, credentials_in, rules_of
 from tools.catalog.signatures.sealed_texts import UnreadableSealedText
+from tools.catalog.snapshot import CatalogProfile, Snapshot
 from tools.runners.tool_runs import ToolRun, sandbox_client
 
 

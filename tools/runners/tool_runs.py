@@ -9,8 +9,8 @@ from uuid import UUID
 
 from sandbox.client import Until
 from sandbox.spec import IsolationLevel, SandboxResult
-from tools.catalog.registry import CatalogProfile, Snapshot
 from tools.catalog.sandbox.profiles import sandbox_client
+from tools.catalog.snapshot import CatalogProfile, Snapshot
 from tools.definitions.tool import ToolDefinition
 
 __all__ = [

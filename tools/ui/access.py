@@ -18,7 +18,8 @@ from config.http import request_queue
 from config.logs import request_id
 from tools.accounts.callers import caller_of_user
 from tools.authorization.pins import snapshot_for
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
 from tools.models import Organization, User

@@ -23,6 +23,7 @@ from django.utils import timezone
 from tools.definitions.results import FAILURES, FINAL, REFUSED, Status
 from tools.limits.allowances import midnight
 from tools.models import DayFigures, DayOfCalls, Execution, Organization, RollupPart
+from tools.models.advisory_locks import take_lock
 from tools.models.execution_queryset import ExecutionQuerySet
 
 MOST_DAYS = 400
@@ -36,7 +37,6 @@ _PART_COLUMNS: dict[RollupPart, tuple[str, ...]] = {
     RollupPart.TOOL: ("tool_name",),
     RollupPart.PAIR: ("agent_id", "tool_name"),
 }
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _DAY = timedelta(days=1)
 _NEVER_STARTED = Q(status=Status.CANCELLED, started_at__isnull=True)
 PAID = Q(status__in=sorted(FINAL - REFUSED)) & ~_NEVER_STARTED
@@ -177,8 +177,7 @@ def _days_due(organization: Organization, zone: ZoneInfo) -> list[date]:
 @transaction.atomic
 def _aggregate_day(organization: Organization, zone: ZoneInfo, day: date) -> bool:
     """False where too many executions of the day are unfinished."""
-    with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [f"toolcrib:days:{organization.pk}"])
+    take_lock(f"toolcrib:days:{organization.pk}")
     rows = Execution.objects.filter(
         _created_between(day, day + _DAY, zone), organization=organization
     )

@@ -8,7 +8,6 @@ The parameters that a view knows are those that its `@extend_schema(parameters=â
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -20,6 +19,8 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.views import APIView
+
+from tools.definitions.texts.names import suggestion
 
 Parameters = Mapping[str, OpenApiParameter]
 _LONGEST_NAME = 40  # of a name that a response repeats
@@ -113,11 +114,10 @@ def _parse_parameter(name: str, texts: list[str], parameters: Parameters) -> Any
 
 
 def _unknown_parameter(name: str, known: list[str]) -> BadQuery:
-    near = get_close_matches(name, known, n=1, cutoff=0.7)
-    suggestion = f"; is {near[0]} meant?" if near else "."
+    suggested = suggestion(name, known) or "."
     listed = f"Known here: {', '.join(known)}." if known else "This address takes none."
     return BadQuery(
-        f"There is no query parameter {name!r} here{suggestion} {listed}", field=name, known=known
+        f"There is no query parameter {name!r} here{suggested} {listed}", field=name, known=known
     )
 
 

@@ -11,7 +11,8 @@ from django.db.models.functions import Now
 from audit.actions import Actor
 from tools import metrics
 from tools.authorization.known_names import drop_unknown_names
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import OPEN
 from tools.execution.session_actions import end

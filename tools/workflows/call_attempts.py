@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution.chain_boundary import last_attempt, may_have_happened

@@ -7,7 +7,7 @@ refused, or need approval, is decided by the gates themselves, in the current st
 from typing import Any
 
 from tools.authorization.facts import check_groups, question_of
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.chains import conditions, expressions
 from tools.definitions.chains.chain_document import MOST_ITEMS, Chain, ChainStep

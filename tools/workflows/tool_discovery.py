@@ -8,9 +8,9 @@ The search finds only what a listing would contain for this caller in this reque
 from typing import Any
 
 from tools.authorization.listings import usable_tools
-from tools.catalog.registry import CatalogTool
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.catalog.search.tool_words import note_search
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.implementations.tool_types import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
 from tools.execution import composites, sessions

@@ -18,7 +18,8 @@ from tools.accounts.grants.grants import ToolGrants, grants
 from tools.authorization.facts import CURRENT, check_groups, question_of
 from tools.authorization.listings import usable_tools, visible_tool, visible_tools
 from tools.catalog.actions import set_enabled
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import NotFound, Refused
 from tools.execution.pipeline import admit

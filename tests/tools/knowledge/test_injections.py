@@ -16,7 +16,7 @@ from django.conf import settings
 from sandbox.spec import IsolationLevel, RunOutcome
 from tests.stubs import web
 from tools.builtin.manifest import DEFINITIONS
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.httpclient.upstream_pool import RequestBounds
 from tools.knowledge import entities, rdf_terms, sparql_endpoint

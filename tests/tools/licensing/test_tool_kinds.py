@@ -7,8 +7,9 @@ from django.test.utils import CaptureQueriesContext
 
 from tests import bulk, factories
 from tools.catalog.actions import set_enabled
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
 from tools.catalog.sandbox import profiles
+from tools.catalog.snapshot import Snapshot
 from tools.insight.changes import Tier, ToolGroups
 from tools.insight.tool_reach import is_licensed, there_for_somebody
 from tools.licensing.license_coverage import includes

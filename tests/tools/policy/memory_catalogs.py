@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 from tests.factories import definition
 from tests.tools.snapshots import BEGAN, enterprise, group
 from tests.tools.snapshots import snapshot as in_memory
-from tools.catalog.registry import CatalogGroup, CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.tool import ToolDefinition, definition_digest, read_definition
 

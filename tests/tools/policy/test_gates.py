@@ -11,7 +11,8 @@ import pytest
 
 from tests import factories
 from tools.accounts.callers import caller_of_agent, caller_of_user
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import Snapshot
 from tools.errors import Refused
 from tools.execution import admission, draft_run, performance
 from tools.execution.pipeline import admit

@@ -14,9 +14,9 @@ from sandbox.spec import Backend, IsolationLevel, Limits, Mount, Network, Profil
 from tests.factories import definition
 from tools.builtin.manifest import HTTP_CALL, Isolated
 from tools.catalog.list_fields import ListedFields
-from tools.catalog.registry import CatalogCredential, CatalogProfile, Snapshot
 from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.signatures import sealed_texts
+from tools.catalog.snapshot import CatalogCredential, CatalogProfile, Snapshot
 from tools.definitions.tool import ToolDefinition, read_definition
 from tools.models import LicenseTier
 from tools.runners.http import CredentialNotBound, _egress_rule

@@ -10,6 +10,7 @@ from django.utils import timezone
 from tests import factories
 from tests.ui.pages import codes, notes, text
 from tools.models import Agent, Execution, Organization
+from tools.policy.gates import GATES
 from tools.ui.executions.execution_details import execution_timeline, resource_usage
 from tools.ui.workflow.explanations import GATE_LABELS
 
@@ -118,8 +119,16 @@ def test_gates_after_a_refusal_were_not_asked() -> None:
     assert asked == ["yes", "no", "–"]
 
 
+def test_every_gate_is_shown_in_the_order_of_the_list() -> None:
+    refused = timed(
+        status="PermissionDenied", completed_at=0, error_details={"gate": GATES[2].name}
+    )
+    words = [gate.word for gate in execution_timeline(refused).gates]
+    assert words == ["yes", "yes", "no", *["–"] * (len(GATES) - 3)]
+
+
 def test_a_refusal_by_a_gate_of_another_name_is_shown_too() -> None:
-    details = {"gate": "standing"}
+    details = {"gate": "parent"}
     refused = timed(status="PermissionDenied", completed_at=0, error_details=details)
     assert [gate.word for gate in execution_timeline(refused).gates][-1] == "no"
 

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import Permission
 from django.db.models import Model, Q
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.models import (

@@ -16,7 +16,7 @@ from tools.api.common.serializer_fields import State, Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.api.executions.chains import ChainBody
 from tools.authorization.listings import usable_tools
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.catalog.workflow.chains import capability_graph, proposals
 from tools.definitions.callers import Scope
 from tools.definitions.capability.capability_search import (

@@ -18,7 +18,7 @@ from tools.api.common.pagination import BY_NAME, Page, paginate_tools
 from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.api.common.views import CallerView
 from tools.authorization.pins import snapshot_for
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution import sessions
@@ -26,7 +26,7 @@ from tools.insight.changes import GrantChange, Group, PreviewedChange, Tier, Too
 from tools.insight.explain import Explanation, pretended, subject_of
 from tools.insight.whatif import what_if
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import difference_shape, explained_shape, request_shape
+from tools.shapes.reports import difference_shape, explained_shape, request_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 

@@ -33,10 +33,10 @@ from tools.api.documentation import CODE_TOOL
 from tools.authorization import request_records
 from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
-from tools.catalog.registry import CatalogTool
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.catalog.search.tool_words import note_search
 from tools.catalog.signatures.version_signatures import check_current
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Scope
 from tools.definitions.texts.tool_formats import FORMATTERS, ToolTextFormat
 from tools.definitions.tool import Definition
@@ -51,7 +51,7 @@ from tools.definitions.vocabulary import (
 from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
 from tools.models.tool import Origin, ToolStatus
-from tools.shapes import tool_here, tool_shape, version_shape
+from tools.shapes.catalog import tool_here, tool_shape, version_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS, CursorPages, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

@@ -14,7 +14,7 @@ from tools.accounts.user_permissions import may
 from tools.api.catalog.tools import DefinitionBody
 from tools.api.common.idempotency import Keying
 from tools.api.common.views import CallerView
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.catalog.workflow.lint import WorkflowSeverity
 from tools.catalog.workflow.workflow import EVERY_GROUP, START, graph
 from tools.definitions.callers import Scope

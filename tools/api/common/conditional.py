@@ -22,7 +22,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.api.common.views import CallerView
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import Snapshot
 from tools.errors import ChangedMeanwhile, Malformed
 from tools.models import Organization
 

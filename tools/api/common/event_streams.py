@@ -1,11 +1,9 @@
 """Server-Sent Events and long polling: each request holds a thread and a concurrency slot."""
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -89,10 +87,6 @@ def last_event_number(request: Request) -> int:
     """The number of the last event that the reader has, or 0."""
     raw = request.headers.get("Last-Event-ID")
     return int(raw) if raw and raw.isascii() and raw.isdigit() and len(raw) < 10 else 0
-
-
-def encode_event(number: int, kind: str, body: dict[str, Any]) -> bytes:
-    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(body)}\n\n".encode()
 
 
 def stream_response[E](

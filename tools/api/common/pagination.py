@@ -12,7 +12,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.errors import Malformed
 from tools.web.cursor_pagination import PageReference, cursor_error, page_reference, parse_page_size
 

@@ -13,7 +13,8 @@ from tools.accounts.user_permissions import require
 from tools.api.common.idempotency import KeyedView
 from tools.authorization import pins
 from tools.authorization.facts import check_groups
-from tools.catalog.registry import Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import Malformed, Refused
 from tools.execution import sessions

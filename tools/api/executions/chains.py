@@ -27,8 +27,8 @@ from tools.api.executions.executions import (
 )
 from tools.authorization.listings import usable_tools, visible_tool
 from tools.catalog import actions
-from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.version_signatures import check_current
+from tools.catalog.snapshot import CatalogTool
 from tools.catalog.workflow.chains import doubts_about
 from tools.definitions.callers import Scope
 from tools.definitions.chains.chain_document import (
@@ -45,7 +45,8 @@ from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import execution_shape, tool_here
+from tools.shapes.catalog import tool_here
+from tools.shapes.executions import execution_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 from tools.workflows import chains

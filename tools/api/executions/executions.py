@@ -37,13 +37,14 @@ from tools.api.common.views import CallerView
 from tools.api.documentation import CALL, CALL_OF_TOOL, RESULT
 from tools.definitions.callers import Caller, Scope
 from tools.definitions.results import Status
+from tools.definitions.values.server_sent_events import encode_event
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Agent, Execution, ExecutionEvent, Resolution
-from tools.shapes import execution_shape
+from tools.shapes.executions import execution_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 
@@ -396,4 +397,4 @@ def _encode_execution_event(event: ExecutionEvent) -> bytes:
         "message": event.message,
         "timestamp": event.created_at.isoformat().replace("+00:00", "Z"),
     }
-    return event_streams.encode_event(event.sequence, event.type, body)
+    return encode_event(event.type, body, number=event.sequence)

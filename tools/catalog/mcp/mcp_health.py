@@ -12,8 +12,8 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from tools.catalog.mcp.mcp_import import renew_definition
-from tools.catalog.registry import CatalogTool
 from tools.catalog.signatures.drift import note_upstream
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.mcp.listed_tools import approval_digest
 from tools.errors import ToolcribError
 from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus

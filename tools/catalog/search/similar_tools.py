@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.search.tool_search import ToolSearchHit
+from tools.catalog.search.tool_words import parameter_texts
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.texts.names import split_words
 
 _FIELDS = (("name", 4.0), ("title", 3.0), ("capabilities", 3.0), ("category", 1.0),
@@ -25,19 +27,12 @@ _SHORTEST_PREFIX = 3
 _MOST_PREFIXES = 40
 _MOST_WORDS = 32
 MOST_READ = 30_000  # entries of the index one search reads; rare words come first
-_NOISE = 0.05  # of the best score
 _KEPT = 20_000
 
 Terms = dict[str, float]
 Forms = list[tuple[str, float]]
 _terms: dict[str, Terms] = {}
 _indexes: "WeakKeyDictionary[Snapshot, Index]" = WeakKeyDictionary()
-
-
-@dataclass(frozen=True, slots=True)
-class SimilarTool:
-    tool: CatalogTool
-    score: float
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ class Index:
     entries: dict[str, list[tuple[int, float]]] = field(repr=False)
     words: list[str] = field(repr=False)  # sorted
 
-    def ranked(self, text: str, most_read: int = MOST_READ) -> Iterator[SimilarTool]:
+    def ranked(self, text: str, most_read: int = MOST_READ) -> Iterator[ToolSearchHit]:
         """The tools that share a word with the text, the best first."""
         scores, matched = [0.0] * len(self.tools), [0] * len(self.tools)
         for forms in self._telling(text, most_read):
@@ -60,7 +55,7 @@ class Index:
         for place in found:
             scores[place] *= math.sqrt(matched[place])
         found.sort(key=lambda place: -scores[place])
-        return (SimilarTool(self.tools[place], scores[place]) for place in found)
+        return (ToolSearchHit(self.tools[place], scores[place], scores[place]) for place in found)
 
     def _telling(self, text: str, left: int) -> Iterator[Forms]:
         """The words of a text, the rare ones first, while there is something `left` to be read: a
@@ -102,20 +97,9 @@ class Index:
 
 def rank_similar(
     snapshot: Snapshot, text: str, most_read: int = MOST_READ
-) -> Iterator[SimilarTool]:
+) -> Iterator[ToolSearchHit]:
     """Matching tools of any status and group; the caller checks who may use them."""
     return index_of(snapshot).ranked(text, most_read)
-
-
-def similar_tools(found: Iterable[SimilarTool]) -> Iterator[SimilarTool]:
-    """Without the tail that shares only a word such as "the" with what was asked. The threshold
-    depends on the best shown tool only, so that it reveals nothing of others."""
-    best: float | None = None
-    for one in found:
-        best = one.score if best is None else best
-        if one.score < best * _NOISE:
-            return
-        yield one
 
 
 def index_of(snapshot: Snapshot) -> Index:
@@ -158,7 +142,7 @@ def _read(raw: dict[str, Any]) -> Terms:
     for name, weight in _FIELDS:
         for word in split_words(_text(raw[name])):
             terms[word] += weight
-    for text in _texts_of_parameters(raw["input_schema"]):
+    for text in parameter_texts(raw["input_schema"]):
         for word in split_words(text):
             terms[word] += _OF_PARAMETERS
     return dict(terms)
@@ -166,10 +150,3 @@ def _read(raw: dict[str, Any]) -> Terms:
 
 def _text(value: Any) -> str:
     return " ".join(value) if isinstance(value, list) else str(value or "")
-
-
-def _texts_of_parameters(schema: dict[str, Any]) -> Iterable[str]:
-    for name, parameter in schema.get("properties", {}).items():
-        yield str(name)
-        if isinstance(parameter, dict):
-            yield str(parameter.get("description", ""))

@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from audit.actions import redactor_of
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.definitions.texts.names import split_words
@@ -101,7 +101,7 @@ def _tool_texts(definition: Definition, asked: Iterable[str]) -> dict[str, str]:
         "name": _tool_words(name),
         "able": _tool_words(*able),
         "about": _tool_words(str(definition["description"]), str(definition["category"])),
-        "inside": _tool_words(*_parameter_texts(definition["input_schema"]), *asked),
+        "inside": _tool_words(*parameter_texts(definition["input_schema"]), *asked),
         "letters": _tool_words(name, *able)[:2_000],
     }
 
@@ -110,7 +110,8 @@ def _tool_words(*texts: str) -> str:
     return " ".join(split_words(" ".join(texts)[:_MOST_TEXT]))
 
 
-def _parameter_texts(schema: dict[str, Any]) -> Iterable[str]:
+def parameter_texts(schema: dict[str, Any]) -> Iterable[str]:
+    """The names of a schema's parameters, and what they are for."""
     properties = schema.get("properties", {})
     for name, parameter in properties.items() if isinstance(properties, dict) else ():
         yield str(name)

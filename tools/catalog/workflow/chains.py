@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django.db.models import Q
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.capability.capability_search import PlanningTarget
 from tools.definitions.capability.graph import CapabilityGraph, CapabilityNode
 from tools.definitions.capability.ports import Port

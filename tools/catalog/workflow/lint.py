@@ -7,13 +7,12 @@ to `policy`, so they are an argument.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.workflow.workflow import (
     EVERY_GROUP,
     START,
@@ -23,7 +22,7 @@ from tools.catalog.workflow.workflow import (
     open_to,
     workflow,
 )
-from tools.definitions.texts.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD, similar_name
 from tools.definitions.tool import Definition, ToolDefinition, definition_digest
 from tools.models import ToolStatus
 
@@ -379,5 +378,5 @@ def _or_is_it(state: str, flow: Workflow, known: Iterable[str]) -> str:
     survey."""
     if len(flow.states) > _MOST_COMPARED:
         return ""
-    close = get_close_matches(state, [name for name in known if name != state], n=1, cutoff=0.75)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    near = similar_name(state, (name for name in known if name != state), cutoff=0.75)
+    return f" (did you mean {near!r}?)" if near else ""

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.texts.names import WILDCARD
 
 START = "undefined"

@@ -66,8 +66,15 @@ def is_reserved_address(kind: str, name: str) -> bool:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """A suggestion to append to an error about an unknown name; "" where none is similar."""
-    near = get_close_matches(name[:60], [*known], n=1, cutoff=0.7)
-    return f"; is {near[0]} meant?" if near else ""
+    near = similar_name(name[:60], known)
+    return f"; is {near} meant?" if near else ""
+
+
+def similar_name(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
+    """The known name that is spelled most like this one, or None. Every pair is compared: only for
+    a bounded number of short names."""
+    near = get_close_matches(name, [*known], n=1, cutoff=cutoff)
+    return near[0] if near else None
 
 
 def flaw_in_text(text: str, *, longest: int) -> str | None:

@@ -5,13 +5,14 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tools.accounts.callers import caller_of_agent
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.errors import NotFound
 from tools.insight.explain import Explained, Explanation
 from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import explained_shape, request_shape
+from tools.shapes.reports import explained_shape, request_shape
 
 HEADER = ("GATE", "PASSED", "CODE", "REASON")
 

@@ -6,12 +6,13 @@ from django.core.management.base import CommandParser
 
 from tools.authorization.facts import check_groups
 from tools.authorization.listings import usable_tools
-from tools.catalog.registry import CatalogTool, Snapshot, registry
+from tools.catalog.registry import registry
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.availability import matches_groups, matches_state
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import tool_shape
+from tools.shapes.catalog import tool_shape
 
 HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "TOKENS", "DESCRIPTION")
 LONGEST = 60

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.authorization.listings import visible_tools
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.errors import Conflict, Malformed
 from tools.insight.bulk_changes import (
     MOST,

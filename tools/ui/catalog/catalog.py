@@ -25,8 +25,8 @@ from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.imports.catalog_export import CatalogExportFormat, ExportedCatalog, exported
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Conflict, Malformed
 from tools.licensing.license_coverage import LowestTiers, lowest_tiers

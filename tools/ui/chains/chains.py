@@ -16,8 +16,8 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, register_tool, update_tool
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.signatures.version_signatures import check_current
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.workflow.chain_texts import ChainText, Remark, read_text, text_of
 from tools.definitions.callers import Caller
 from tools.definitions.chains.chain_document import Chain

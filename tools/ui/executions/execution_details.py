@@ -15,27 +15,22 @@ from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
 from sandbox.spec import Limits
-from tools.catalog.registry import CatalogProfile, Snapshot
+from tools.catalog.snapshot import CatalogProfile, Snapshot
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.definitions.tool import ToolDefinition
 from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
+from tools.policy.gates import GATES
+from tools.policy.questions import Gate
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import format_duration
 from tools.ui.workflow.explanations import GATE_LABELS
 
-# In the order of evaluation, by the names in refusals.
-GATE_NAMES = (
-    "nesting", "accountable", "granted_groups", "status", "group", "group_open", "source_open",
-    "state", "object_permission", "required_permissions", "license", "sandbox_profile",
-    "isolation_license", "isolation", "network", "rate", "validate_arguments", "budget",
-    "confirmation",
-)  # fmt: skip
 _MORE_LABELS = {
-    "nesting": "Depth",
-    "accountable": "Evidence",
-    "validate_arguments": "Arguments",
-    "pressure": "Load",
+    Gate.NESTING: "Depth",
+    Gate.ACCOUNTABLE: "Evidence",
+    Gate.ARGUMENTS: "Arguments",
+    "pressure": "Load",  # of calls that an earlier release refused
     "parent": "Its parent",
 }
 _MIN_WIDTH = 0.6  # percent of the drawing, so that a short phase is visible
@@ -185,7 +180,9 @@ def _gate_results(execution: Execution) -> Iterator[ExecutionGateResult]:
     late = refused and execution.started_at is not None
     at = execution.started_at if late else execution.created_at
     held = execution.status == Status.REQUIRES_CONFIRMATION
-    names = GATE_NAMES if not no or no in GATE_NAMES else (*GATE_NAMES, no)
+    names: list[str] = [check.name for check in GATES]
+    if no and no not in names:
+        names.append(no)
     stopped = False
     for name in names:
         label = GATE_LABELS.get(name) or _MORE_LABELS.get(name, name.replace("_", " ").capitalize())
@@ -194,7 +191,7 @@ def _gate_results(execution: Execution) -> Iterator[ExecutionGateResult]:
             yield ExecutionGateResult(label, "no", execution.error_code, at)
         elif stopped or (refused and not no):
             yield ExecutionGateResult(label, "–", "", None)
-        elif name == "confirmation" and held:
+        elif name == Gate.CONFIRMATION and held:
             yield ExecutionGateResult(label, "asks", "", execution.created_at)
         else:
             yield ExecutionGateResult(label, "yes", "", at)

@@ -21,7 +21,7 @@ from tools.accounts.grants.grant_actions import create_group, save_group
 from tools.accounts.user_permissions import may, require
 from tools.catalog.group_openings import openings_of
 from tools.catalog.groups import members_of
-from tools.catalog.registry import CatalogGroup, Snapshot
+from tools.catalog.snapshot import CatalogGroup, Snapshot
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import DAYS, build_schedule
 from tools.errors import Conflict, Malformed, NotFound, ToolcribError

@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.authorization.listings import visible_tools
-from tools.catalog.registry import CatalogTool
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
+from tools.catalog.snapshot import CatalogTool
 from tools.ui.access import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/search.html"

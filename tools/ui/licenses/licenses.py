@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog import seats
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.catalog.tiers import LicenseStatus, lowest_tier, standing_of
 from tools.definitions.licenses import LicenseState
 from tools.definitions.texts.names import SLUG

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 from tools.errors import Conflict, Forbidden, Malformed, NotFound
 from tools.insight.impact_previews import (

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from tools.catalog.registry import CatalogTool, Snapshot
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values import strict_json

@@ -17,8 +17,8 @@ from tools.accounts.callers import caller_at_playground, impersonable_agents
 from tools.accounts.user_permissions import may
 from tools.authorization.listings import visible_tool, visible_tools
 from tools.authorization.pins import snapshot_for
-from tools.catalog.registry import CatalogTool, Snapshot
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
+from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound, ToolcribError
@@ -26,7 +26,7 @@ from tools.execution import actions, confirmations
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.shapes import execution_shape, refusal_shape
+from tools.shapes.executions import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.display import format_duration, pretty, truncate
 from tools.ui.executions.executions import execution_context

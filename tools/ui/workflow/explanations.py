@@ -17,39 +17,39 @@ from django.views.decorators.http import require_safe
 from tools.accounts.grants.grant_queries import granted_tools
 from tools.accounts.user_permissions import may, require
 from tools.authorization.pins import snapshot_for
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller, CallerKind
 from tools.errors import Malformed, ToolcribError
 from tools.insight.changes import GrantChange, PreviewedChange, Tier, ToolGroups
 from tools.insight.explain import Explained, Explanation, subject_of
 from tools.insight.whatif import what_if
 from tools.models import Agent, LicenseTier
-from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
-from tools.shapes import difference_shape
+from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate
+from tools.shapes.reports import difference_shape
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of, wants_results
 
 TEMPLATE = "workflow/explain.html"
 PAGE_SIZE = 25
 MOST_LISTED, MOST_SUGGESTED = 500, 200  # agents that a form offers, and tools
 MOST_NAMES, MOST_CALLS = 12, 50  # in a row, and in a table, of an impact preview
-GATE_LABELS = {
-    "status": "In service",
-    "group": "Group",
-    "group_open": "Group open",
-    "source_open": "Service open",
-    "state": "State",
-    "object_permission": "Granted",
-    "required_permissions": "Permissions",
-    "license": "Licence",
-    "sandbox_profile": "Profile licence",
-    "isolation_license": "Level licence",
-    "isolation": "Sandbox profile",
-    "network": "Network",
-    "rate": "Rate",
-    "budget": "Budget",
-    "confirmation": "Confirmation",
-    "standing": "The agent",
-    "granted_groups": "Its request",
+GATE_LABELS: dict[str, str] = {
+    Gate.STATUS: "In service",
+    Gate.GROUP: "Group",
+    Gate.GROUP_OPEN: "Group open",
+    Gate.SOURCE_OPEN: "Service open",
+    Gate.STATE: "State",
+    Gate.OBJECT_PERMISSION: "Granted",
+    Gate.REQUIRED_PERMISSIONS: "Permissions",
+    Gate.LICENSE: "Licence",
+    Gate.SANDBOX_PROFILE: "Profile licence",
+    Gate.ISOLATION_LICENSE: "Level licence",
+    Gate.ISOLATION: "Sandbox profile",
+    Gate.NETWORK: "Network",
+    Gate.RATE: "Rate",
+    Gate.BUDGET: "Budget",
+    Gate.CONFIRMATION: "Confirmation",
+    Gate.STANDING: "The agent",
+    Gate.GRANTED_GROUPS: "Its request",
 }
 PERIOD_DAYS = ("1", "3", "7")
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from tools.authorization.pins import snapshot_for
-from tools.catalog.registry import CatalogTool
+from tools.catalog.snapshot import CatalogTool
 from tools.catalog.workflow.workflow import graph, leads_to
 from tools.definitions.texts.names import WILDCARD
 from tools.insight.explain import subject_of

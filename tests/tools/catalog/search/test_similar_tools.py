@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.snapshots import snapshot, tool
-from tools.catalog.registry import Snapshot
-from tools.catalog.search.similar_tools import MOST_READ, build, rank_similar, similar_tools
+from tools.catalog.search.similar_tools import MOST_READ, build, rank_similar
+from tools.catalog.search.tool_search import relevant_tools
+from tools.catalog.snapshot import Snapshot
 from tools.definitions.texts.names import split_words
 
 PLACE = snapshot(
@@ -21,7 +22,7 @@ PLACE = snapshot(
 
 
 def names(text: str, place: Snapshot = PLACE) -> list[str]:
-    return [found.tool.name for found in similar_tools(rank_similar(place, text))]
+    return [found.tool.name for found in relevant_tools(rank_similar(place, text))]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_what_shares_only_a_common_word_is_left_out() -> None:
 def test_the_tail_is_measured_by_what_is_shown() -> None:
     others = [tool(f"t{n}", description="The one that does the thing.") for n in range(30)]
     place = snapshot(tool("pdf", description="The reader of pdf."), *others)
-    shown = similar_tools(one for one in rank_similar(place, "the pdf") if one.tool.name != "pdf")
+    shown = relevant_tools(one for one in rank_similar(place, "the pdf") if one.tool.name != "pdf")
     assert len([*shown]) == 30
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.tools.catalogs import WORKFLOW
 from tests.tools.snapshots import moving, snapshot, tool
-from tools.catalog.registry import Snapshot
+from tools.catalog.snapshot import Snapshot
 from tools.catalog.workflow.lint import (
     WorkflowFinding,
     WorkflowSeverity,
