@@ -85,12 +85,12 @@ def record(
     must not perform the action then.
     """
     redactor = redactor_of(by.organization)
-    cleaned = redactor.clean((details or {}) | _common_details(by))
+    said = redactor.clean((details or {}) | _common_details(by))
     record_id = uuid7()
     kept = None
     if payload:
         salt, commitments = payloads.commit(payload)
-        cleaned |= commitments
+        said |= commitments
         kept = salt, redactor.clean(payload, sensitive)
     values: dict[str, Any] = {
         "id": record_id,
@@ -109,7 +109,7 @@ def record(
         "request_id": by.request_id,
         "source_ip": by.source_ip,
     }
-    text = leaves.canonical_details(cleaned)
+    text = leaves.canonical_details(said)
     try:
         mac = leaves.record_mac(by.organization, leaves.record_body(values, text))
         rows: list[InsertRow] = [(AuditRecord, values | {"details": json_text(text), "mac": mac})]
@@ -156,5 +156,5 @@ def as_json_value(value: Any) -> Any:
 
 def _common_details(by: Actor) -> dict[str, Any]:
     """The details that every record has, where they are known."""
-    common = {"source": source(), "made_by": by.made_by}
-    return {name: text for name, text in common.items() if text}
+    said = {"source": source(), "made_by": by.made_by}
+    return {name: text for name, text in said.items() if text}
