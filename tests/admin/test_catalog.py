@@ -12,7 +12,7 @@ from tests import factories
 from tests.admin.test_changes import Count, recorded
 from tests.admin.test_site import place
 from tests.ui.pages import POLICY, inline_code, text
-from tools.catalog.actions import save_group
+from tools.catalog.groups import save_group
 from tools.catalog.sandbox import credentials, profiles
 from tools.models import (
     EgressCredential,

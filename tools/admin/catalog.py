@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from tools.accounts.grants.grant_actions import save_group
 from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor, giver
 from tools.catalog import actions
+from tools.catalog.groups import delete_group
 from tools.catalog.registry import registry
 from tools.catalog.services.services import save_source
 from tools.definitions.callers import Caller
@@ -292,7 +293,7 @@ class ToolGroupAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
         return made
 
     def delete(self, row: ToolGroup, request: HttpRequest) -> None:
-        actions.delete_group(group=row, by=actor(request, row.organization))
+        delete_group(group=row, by=actor(request, row.organization))
 
 
 class SourceForm(OwnedForm):

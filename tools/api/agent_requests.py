@@ -51,7 +51,7 @@ from tools.definitions.results import Status
 from tools.definitions.values.server_sent_events import encode_event
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import Execution
-from tools.shapes import agent_request_line, agent_request_shape
+from tools.shapes.executions import agent_request_line, agent_request_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

@@ -25,7 +25,7 @@ from tools.definitions.callers import Scope
 from tools.definitions.fields import DECIMAL
 from tools.errors import ToolcribError
 from tools.models import Confirmation, ConfirmationRule, ConfirmationStatus
-from tools.shapes import confirmation_shape, rule_shape
+from tools.shapes.executions import confirmation_shape, rule_shape
 from tools.web.cursor_pagination import CursorPages, by_name, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

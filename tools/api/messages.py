@@ -22,7 +22,7 @@ from tools.messaging import message_channels, outbox
 from tools.messaging.outbox import MessageRefused
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners import messages
-from tools.shapes import channel_shape, inbox_shape, message_shape
+from tools.shapes.messages import channel_shape, inbox_shape, message_shape
 from tools.web.cursor_pagination import CursorPages, by_name, newest_first, paging_parameters
 from tools.web.query_parameters import QueryView
 from tools.web.reauthentication import Proof, by_method

@@ -1,4 +1,4 @@
-"""Changes an organization's catalog. Every change increments its revision in the same transaction,
+"""Changes the tools of a catalog. Every change increments its revision in the same transaction,
 so that other processes see it with their next request."""
 
 from typing import Any
@@ -12,16 +12,7 @@ from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
 from sandbox.spec import IsolationLevel
 from tools.catalog.bounds import read_bound
-from tools.catalog.groups import (
-    KEPT,
-    UnchangedField,
-    check_names,
-    dependants_of,
-    note_groups,
-    parent_for,
-    read_opening,
-    written,
-)
+from tools.catalog.groups import note_groups
 from tools.catalog.locked_catalog import LockedCatalog
 from tools.catalog.sandbox.profiles import check_reference
 from tools.catalog.search.tool_words import forget_words, note_words
@@ -37,7 +28,7 @@ from tools.catalog.signatures.version_signatures import (
 )
 from tools.catalog.signatures.versions import next_label, statement_of
 from tools.catalog.tiers import forced_level, require_level, tier_of
-from tools.catalog.uniqueness import check_name, unique
+from tools.catalog.uniqueness import check_name
 from tools.catalog.workflow.chains import check_chain, check_not_called
 from tools.definitions.descriptors import canonical_keys
 from tools.definitions.signing import PrivateSigningKey
@@ -51,7 +42,7 @@ from tools.definitions.tool import (
 )
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, NotFound
-from tools.models import McpServer, Organization, Tool, ToolGroup, ToolStatus, ToolVersion
+from tools.models import McpServer, Organization, Tool, ToolStatus, ToolVersion
 
 
 @transaction.atomic
@@ -263,95 +254,6 @@ def delete_tool(*, tool: Tool, by: Actor) -> None:
     after = {"status": tool.status, "deleted_at": tool.deleted_at}
     _record(Event.TOOL_DELETE, tool, by, before, after)
     _note_end(tool)
-
-
-@transaction.atomic
-def create_group(
-    *,
-    organization: Organization,
-    name: str,
-    by: Actor,
-    description: str = "",
-    permissions: list[str] | None = None,
-    parent: str | None = None,
-    **opening: Any,
-) -> ToolGroup:
-    """Raises `Malformed`; `Conflict` where the name exists, also when it was created
-    concurrently."""
-    check_names(name, permissions or ())
-    columns = read_opening(opening)
-    Organization.objects.next_revision(organization.pk)
-    with unique(f"There is a group {name} already.", code="group_exists"):
-        group = ToolGroup.objects.create(organization=organization, name=name)
-    columns |= {"description": description, "permissions": permissions or []}
-    return _write_group(group, by=by, before=None, parent=parent, columns=columns)
-
-
-@transaction.atomic
-def save_group(
-    *,
-    organization: Organization,
-    name: str,
-    by: Actor,
-    description: str | None = None,
-    permissions: list[str] | None = None,
-    parent: str | UnchangedField | None = KEPT,
-    **opening: Any,
-) -> ToolGroup:
-    """Create a group, or change its given fields. Raises `Malformed`.
-
-    `opening`: `schedule`, `max_queue_age_s` and `max_cpu_percent`, as they were written.
-    """
-    check_names(name, permissions or ())
-    columns = read_opening(opening)
-    Organization.objects.next_revision(organization.pk)
-    group, created = ToolGroup.objects.get_or_create(organization=organization, name=name)
-    before = None if created else written(group)
-    said = {"description": description, "permissions": permissions}
-    columns |= {field: value for field, value in said.items() if value is not None}
-    return _write_group(group, by=by, before=before, parent=parent, columns=columns)
-
-
-def _write_group(
-    group: ToolGroup,
-    *,
-    by: Actor,
-    before: dict[str, Any] | None,
-    parent: str | UnchangedField | None,
-    columns: dict[str, Any],
-) -> ToolGroup:
-    if not isinstance(parent, UnchangedField):
-        group.parent = parent_for(group, parent)
-    for column, value in columns.items():
-        setattr(group, column, value)
-    if written(group) == before:
-        return group
-    group.save(update_fields=["parent", *columns])
-    record(
-        Event.GROUP_CHANGE,
-        by=by,
-        outcome=Outcome.CHANGED,
-        subject=group.name,
-        details=dict(difference(before, written(group))),
-    )
-    return group
-
-
-@transaction.atomic
-def delete_group(*, group: ToolGroup, by: Actor) -> None:
-    """Raises `Conflict` while something names the group: tools would silently become
-    unreachable."""
-    Organization.objects.next_revision(group.organization_id)
-    if found := dependants_of(group):
-        words, names = found
-        raise Conflict(
-            f"{words} the group {group.name}: {', '.join(names)}.",
-            code="has_dependants",
-            dependants=names,
-        )
-    name, said = group.name, difference(written(group), None)
-    group.delete()
-    record(Event.GROUP_DELETE, by=by, outcome=Outcome.CHANGED, subject=name, details=dict(said))
 
 
 def find_tool(organization: Organization, name: str) -> Tool:

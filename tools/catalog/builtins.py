@@ -7,7 +7,8 @@ from django.db import transaction
 from audit.actions import Actor
 from tools.builtin.manifest import DEFINITIONS, GROUPS
 from tools.builtin.workspaces import workspace_path
-from tools.catalog.actions import register_tool, save_group
+from tools.catalog.actions import register_tool
+from tools.catalog.groups import save_group
 from tools.models import Organization, Tool, ToolGroup
 
 

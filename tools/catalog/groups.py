@@ -1,6 +1,5 @@
-"""Validates tool groups as administrators write them: name, parent, schedule; and the groups and
-tools that each has as members.
-"""
+"""Tool groups: created, changed and deleted as administrators write them (name, parent, schedule),
+and the groups and tools that each has as members."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,11 +7,16 @@ from enum import Enum, StrEnum, auto
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from django.db import transaction
+
+from audit.actions import Actor, difference, record
+from audit.events import Event, Outcome
 from tools.catalog.list_fields import ListedFields
 from tools.catalog.snapshot import CatalogTool, Snapshot
+from tools.catalog.uniqueness import unique
 from tools.definitions.texts.names import WILDCARD, flaw_in_group, is_reserved_address
 from tools.definitions.values.schedules import read_schedule
-from tools.errors import Malformed
+from tools.errors import Conflict, Malformed
 from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService
 
 DEEPEST = 10
@@ -188,3 +192,92 @@ def _members(snapshot: Snapshot) -> MappingProxyType[str, tuple[Member, ...]]:
         for name, through in memberships(tool, snapshot).items():
             found[name].append(Member(tool.name, through))
     return MappingProxyType({name: tuple(members) for name, members in found.items()})
+
+
+@transaction.atomic
+def create_group(
+    *,
+    organization: Organization,
+    name: str,
+    by: Actor,
+    description: str = "",
+    permissions: list[str] | None = None,
+    parent: str | None = None,
+    **opening: Any,
+) -> ToolGroup:
+    """Raises `Malformed`; `Conflict` where the name exists, also when it was created
+    concurrently."""
+    check_names(name, permissions or ())
+    columns = read_opening(opening)
+    Organization.objects.next_revision(organization.pk)
+    with unique(f"There is a group {name} already.", code="group_exists"):
+        group = ToolGroup.objects.create(organization=organization, name=name)
+    columns |= {"description": description, "permissions": permissions or []}
+    return _write_group(group, by=by, before=None, parent=parent, columns=columns)
+
+
+@transaction.atomic
+def save_group(
+    *,
+    organization: Organization,
+    name: str,
+    by: Actor,
+    description: str | None = None,
+    permissions: list[str] | None = None,
+    parent: str | UnchangedField | None = KEPT,
+    **opening: Any,
+) -> ToolGroup:
+    """Create a group, or change its given fields. Raises `Malformed`.
+
+    `opening`: `schedule`, `max_queue_age_s` and `max_cpu_percent`, as they were written.
+    """
+    check_names(name, permissions or ())
+    columns = read_opening(opening)
+    Organization.objects.next_revision(organization.pk)
+    group, created = ToolGroup.objects.get_or_create(organization=organization, name=name)
+    before = None if created else written(group)
+    said = {"description": description, "permissions": permissions}
+    columns |= {field: value for field, value in said.items() if value is not None}
+    return _write_group(group, by=by, before=before, parent=parent, columns=columns)
+
+
+def _write_group(
+    group: ToolGroup,
+    *,
+    by: Actor,
+    before: dict[str, Any] | None,
+    parent: str | UnchangedField | None,
+    columns: dict[str, Any],
+) -> ToolGroup:
+    if not isinstance(parent, UnchangedField):
+        group.parent = parent_for(group, parent)
+    for column, value in columns.items():
+        setattr(group, column, value)
+    if written(group) == before:
+        return group
+    group.save(update_fields=["parent", *columns])
+    record(
+        Event.GROUP_CHANGE,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=group.name,
+        details=dict(difference(before, written(group))),
+    )
+    return group
+
+
+@transaction.atomic
+def delete_group(*, group: ToolGroup, by: Actor) -> None:
+    """Raises `Conflict` while something names the group: tools would silently become
+    unreachable."""
+    Organization.objects.next_revision(group.organization_id)
+    if found := dependants_of(group):
+        words, names = found
+        raise Conflict(
+            f"{words} the group {group.name}: {', '.join(names)}.",
+            code="has_dependants",
+            dependants=names,
+        )
+    name, said = group.name, difference(written(group), None)
+    group.delete()
+    record(Event.GROUP_DELETE, by=by, outcome=Outcome.CHANGED, subject=name, details=dict(said))

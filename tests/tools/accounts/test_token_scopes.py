@@ -13,7 +13,7 @@ from tests.tools.shapes import check_error
 from tools.accounts.grants import grant_actions
 from tools.accounts.grants.grants import permissions_of
 from tools.accounts.token_authentication import caller_of_token
-from tools.catalog import actions as catalog
+from tools.catalog.groups import save_group
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.execution.pipeline import perform
@@ -58,7 +58,7 @@ def test_what_is_left_of_the_holders_groups(organization, holds, token, left):
 
 def test_permissions_that_come_with_groups_follow_the_token(organization):
     for name in ("a", "b"):
-        catalog.save_group(
+        save_group(
             organization=organization, name=name, by=factories.by(organization), permissions=[name]
         )
     caller = caller_with(["*"], ["a"], organization)

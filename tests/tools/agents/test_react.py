@@ -24,7 +24,7 @@ from tools.execution import actions
 from tools.execution.pipeline import perform
 from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution, Session
-from tools.shapes import agent_request_shape
+from tools.shapes.executions import agent_request_shape
 
 pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')

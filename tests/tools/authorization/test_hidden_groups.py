@@ -3,7 +3,7 @@
 from tests import factories
 from tests.tools.catalog.test_group_openings import closed_now
 from tests.tools.shapes import check_error
-from tools.catalog.actions import save_group
+from tools.catalog.groups import save_group
 
 
 def test_a_refusal_names_no_group_that_was_not_granted(organization, api, agent):

@@ -10,7 +10,6 @@ from tests import factories
 from tests.conditions import until
 from tests.tools.shapes import check_error
 from tests.tools.snapshots import closed_now, group, snapshot, tool
-from tools.catalog.actions import save_group
 from tools.catalog.group_openings import (
     ALL_OPEN,
     Cause,
@@ -22,6 +21,7 @@ from tools.catalog.group_openings import (
     oldest_wait_s,
     openings_of,
 )
+from tools.catalog.groups import save_group
 from tools.execution.pipeline import perform
 from tools.models import Execution, ToolGroup
 

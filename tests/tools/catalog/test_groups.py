@@ -9,8 +9,7 @@ from django.db import connection
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.snapshots import group, snapshot, tool
-from tools.catalog.actions import delete_group, save_group
-from tools.catalog.groups import Through, members_of, memberships
+from tools.catalog.groups import Through, delete_group, members_of, memberships, save_group
 from tools.catalog.registry import registry
 from tools.catalog.services.services import save_source
 from tools.definitions.tool import ToolDefinition

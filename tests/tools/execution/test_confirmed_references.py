@@ -8,7 +8,7 @@ from tests import factories
 from tests.tools.approval_requests import approve, approver, attempted
 from tools.execution.pipeline import admit
 from tools.models import Confirmation, Execution
-from tools.shapes import confirmation_shape
+from tools.shapes.executions import confirmation_shape
 
 pytestmark = pytest.mark.django_db
 SECRET = "swordfish-7"

@@ -17,6 +17,7 @@ from tests.tools.database import no_evidence_for, no_lease_for, tamper
 from tools.accounts import account_actions as policy
 from tools.builtin.workspaces import workspace_path
 from tools.catalog import actions as catalog
+from tools.catalog.groups import delete_group, save_group
 from tools.catalog.registry import registry
 from tools.execution import actions
 from tools.execution.pipeline import perform
@@ -144,11 +145,9 @@ def test_what_was_revoked_after_admission_does_not_run(agent, organization, revo
 def test_a_strict_agent_whose_group_went_away_is_refused_at_the_claim(organization):
     agent = factories.agent(organization, groups=["default", "gone"], strict=True)
     factories.tool(organization)
-    group = catalog.save_group(
-        organization=organization, name="gone", by=factories.by(organization)
-    )
+    group = save_group(organization=organization, name="gone", by=factories.by(organization))
     execution = factories.execution(agent, group=["default", "gone"])
-    catalog.delete_group(group=group, by=factories.by(organization))
+    delete_group(group=group, by=factories.by(organization))
     done = attempted(execution)
     assert (done.status, done.error_code, codes(done)) == (
         "PermissionDenied",

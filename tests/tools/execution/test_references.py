@@ -18,7 +18,7 @@ from tools.accounts.token_authentication import caller_of_token
 from tools.errors import InvalidCall
 from tools.execution.pipeline import admit, perform
 from tools.models import Confirmation, Execution
-from tools.shapes import execution_shape
+from tools.shapes.executions import execution_shape
 from tools.worker import retention
 
 pytestmark = pytest.mark.usefixtures("committed")

@@ -8,7 +8,8 @@ import pytest
 from tests import bulk, factories
 from tools.authorization.listings import usable_tools
 from tools.catalog import group_openings
-from tools.catalog.actions import save_group, set_enabled
+from tools.catalog.actions import set_enabled
+from tools.catalog.groups import save_group
 from tools.catalog.registry import registry
 from tools.catalog.snapshot import Snapshot
 from tools.insight.changes import Tier

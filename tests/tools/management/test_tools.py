@@ -4,7 +4,8 @@ from tests import factories
 from tests.api import Api
 from tests.tools import catalogs
 from tests.tools.database import tamper
-from tools.catalog.actions import find_tool, save_group, set_enabled
+from tools.catalog.actions import find_tool, set_enabled
+from tools.catalog.groups import save_group
 from tools.models import Tool
 
 

@@ -10,7 +10,8 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
-from tools.catalog.actions import save_group, set_enabled
+from tools.catalog.actions import set_enabled
+from tools.catalog.groups import save_group
 from tools.licensing.tiers import change_tier
 from tools.models import LicenseTier, Organization, Tool
 

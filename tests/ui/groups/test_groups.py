@@ -6,8 +6,7 @@ from django.test import Client
 from tests import factories
 from tests.tools.snapshots import closed_now
 from tests.ui.pages import inline_code, notes, text
-from tools.catalog.actions import save_group
-from tools.catalog.groups import Through
+from tools.catalog.groups import Through, save_group
 from tools.models import Organization
 from tools.ui.catalog.tool import MEMBERSHIP_LABELS
 

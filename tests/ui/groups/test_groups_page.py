@@ -10,7 +10,7 @@ from tests import factories
 from tests.tools.snapshots import closed_now
 from tests.ui.conftest import Grant
 from tests.ui.pages import fields, inline_code, notes, text
-from tools.catalog.actions import save_group
+from tools.catalog.groups import save_group
 from tools.definitions.values.schedules import build_schedule
 from tools.models import Organization, ToolGroup
 from tools.ui.groups.week_chart import week_chart

@@ -33,7 +33,7 @@ from tools.accounts.grants.grant_queries import (
 )
 from tools.accounts.grants.grants import EXECUTE, EXECUTE_GROUP, grants, permissions_of
 from tools.accounts.user_permissions import increment_revisions, may, require
-from tools.catalog import actions as catalog
+from tools.catalog import groups as catalog
 from tools.catalog.registry import registry
 from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller, CallerKind

@@ -34,7 +34,7 @@ from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent, Token, User
 from tools.models.agent import AllowanceKind, AllowancePeriod
-from tools.shapes import agent_shape, allowances_shape
+from tools.shapes.accounts import agent_shape, allowances_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.field_actions import change_agent_fields
 from tools.web.reauthentication import Proof, by_method

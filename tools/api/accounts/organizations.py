@@ -33,7 +33,7 @@ from tools.errors import Forbidden, NotFound
 from tools.licensing import tiers as tier_actions
 from tools.licensing.licenses import preview
 from tools.models import LicenseTier, Organization
-from tools.shapes import organization_shape, tier_shape
+from tools.shapes.accounts import organization_shape, tier_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.field_actions import change_organization_fields
 from tools.web.reauthentication import Proof, by_method

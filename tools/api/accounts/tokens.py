@@ -35,7 +35,7 @@ from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
 from tools.errors import Forbidden, NotFound, Unauthenticated
 from tools.models import Token, User
-from tools.shapes import token_shape
+from tools.shapes.accounts import token_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

@@ -15,7 +15,7 @@ from tools.catalog.sandbox import content_schemas
 from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.models import ContentSchema, SchemaKind
-from tools.shapes import content_schema_shape, content_schema_version_shape
+from tools.shapes.catalog import content_schema_shape, content_schema_version_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

@@ -26,7 +26,7 @@ from tools.insight.changes import GrantChange, Group, PreviewedChange, Tier, Too
 from tools.insight.explain import Explanation, pretended, subject_of
 from tools.insight.whatif import what_if
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import difference_shape, explained_shape, request_shape
+from tools.shapes.reports import difference_shape, explained_shape, request_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 

@@ -16,9 +16,8 @@ from tools.api.common.conditional import ConditionalView, Representation, condit
 from tools.api.common.pagination import BY_NAME, IN_SESSION, Page, paginate_by_key
 from tools.api.common.serializer_fields import Strict, Text, text_list
 from tools.authorization.listings import usable_tools
-from tools.catalog import actions
 from tools.catalog.group_openings import openings_of
-from tools.catalog.groups import Member, Through, members_of, memberships
+from tools.catalog.groups import Member, Through, delete_group, members_of, memberships
 from tools.catalog.snapshot import CatalogGroup, Snapshot
 from tools.definitions.callers import Scope
 from tools.definitions.texts.names import WILDCARD
@@ -26,7 +25,7 @@ from tools.definitions.values.schedules import DAYS
 from tools.errors import NotFound
 from tools.models import ToolGroup
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
-from tools.shapes import group_shape
+from tools.shapes.catalog import group_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 
@@ -229,7 +228,7 @@ class GroupDetail(GroupView):
     @conditional("delete_toolgroup", row="group")
     def delete(self, request: Request, name: str) -> Response:
         """Refused while tools, sources or groups within it name the group."""
-        actions.delete_group(group=self._find_group(name), by=self.actor)
+        delete_group(group=self._find_group(name), by=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _save_group(self, name: str, otherwise: dict[str, Any]) -> Response:

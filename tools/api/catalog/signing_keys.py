@@ -14,7 +14,7 @@ from tools.catalog.signatures import keys
 from tools.definitions.callers import Scope
 from tools.errors import NotFound
 from tools.models import SigningKey
-from tools.shapes import signing_key_shape
+from tools.shapes.catalog import signing_key_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

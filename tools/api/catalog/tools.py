@@ -51,7 +51,7 @@ from tools.definitions.vocabulary import (
 from tools.insight.workflow_findings import findings_about
 from tools.models import ToolVersion
 from tools.models.tool import Origin, ToolStatus
-from tools.shapes import tool_here, tool_shape, version_shape
+from tools.shapes.catalog import tool_here, tool_shape, version_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS, CursorPages, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

@@ -22,7 +22,7 @@ from tools.definitions.callers import Scope
 from tools.definitions.differences import DifferenceKind
 from tools.errors import Malformed
 from tools.models import Decision, UpstreamChange
-from tools.shapes import moment
+from tools.shapes.scalars import moment
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

@@ -17,7 +17,7 @@ from config.http.errors import CODES, NOT_FOUND, encode_json, error_body
 from tools.api.common.serializer_fields import MOST_FLAWS, choice_field
 from tools.definitions.results import Status
 from tools.errors import Conflict, RateLimited, ToolcribError, Unavailable
-from tools.shapes import refusal_shape
+from tools.shapes.executions import refusal_shape
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from tools.definitions.results import FINAL, Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.execution.confirmations import of_executions
 from tools.models import Execution
-from tools.shapes import execution_shape
+from tools.shapes.executions import execution_shape
 from tools.web.reauthentication import Proof, by_method
 from tools.workflows import batches
 from tools.workflows.batches import MOST_PARALLEL, BatchRow

@@ -45,7 +45,8 @@ from tools.errors import InvalidDefinition, Malformed, NotFound
 from tools.execution.confirmations import of_executions
 from tools.models import Execution, Tool
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import execution_shape, tool_here
+from tools.shapes.catalog import tool_here
+from tools.shapes.executions import execution_shape
 from tools.web.cursor_pagination import PAGING_PARAMETERS
 from tools.web.reauthentication import Proof, by_method
 from tools.workflows import chains

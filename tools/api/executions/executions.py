@@ -44,7 +44,7 @@ from tools.execution import actions, confirmations, events
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Agent, Execution, ExecutionEvent, Resolution
-from tools.shapes import execution_shape
+from tools.shapes.executions import execution_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

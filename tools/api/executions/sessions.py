@@ -18,7 +18,7 @@ from tools.definitions.callers import Scope
 from tools.definitions.results import Status
 from tools.execution import session_actions as actions
 from tools.models import Session
-from tools.shapes import session_shape, step_shape, transition_shape
+from tools.shapes.executions import session_shape, step_shape, transition_shape
 from tools.web.cursor_pagination import OLDEST_FIRST, CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

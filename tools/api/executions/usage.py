@@ -12,7 +12,8 @@ from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filter_row
 from tools.api.common.views import CallerView
 from tools.authorization import request_records
 from tools.errors import Malformed
-from tools.shapes import moment, usage_shape
+from tools.shapes.reports import usage_shape
+from tools.shapes.scalars import moment
 from tools.usage.usage_reports import DIMENSIONS, UsageQuery, usage_report
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 

@@ -16,7 +16,8 @@ from tools.api.servers.mcp_servers import McpServerView
 from tools.catalog.mcp import mcp_consents, mcp_tokens
 from tools.errors import Malformed
 from tools.models import Grant, McpAuthorization, McpOAuthClient, User
-from tools.shapes import mcp_authorization_shape, moment
+from tools.shapes.catalog import mcp_authorization_shape
+from tools.shapes.scalars import moment
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

@@ -18,7 +18,8 @@ from tools.definitions.callers import Scope
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
-from tools.shapes import mcp_server_shape, moment
+from tools.shapes.catalog import mcp_server_shape
+from tools.shapes.scalars import moment
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

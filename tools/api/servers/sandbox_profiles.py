@@ -21,7 +21,7 @@ from tools.api.documentation import PROFILE
 from tools.catalog.sandbox import credentials, profiles
 from tools.definitions.callers import Scope
 from tools.models import EgressCredential, SandboxProfile
-from tools.shapes import credential_shape, profile_shape
+from tools.shapes.catalog import credential_shape, profile_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

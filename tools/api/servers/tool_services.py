@@ -18,7 +18,7 @@ from tools.definitions.callers import Scope
 from tools.errors import Unavailable
 from tools.models import ServiceStatus, ToolService
 from tools.runners.service import default_client
-from tools.shapes import service_shape
+from tools.shapes.catalog import service_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
 from tools.web.reauthentication import Proof, by_method
 

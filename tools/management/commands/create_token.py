@@ -15,7 +15,7 @@ from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.management.commands import up
 from tools.models import Token, User
-from tools.shapes import moment
+from tools.shapes.scalars import moment
 
 
 def token_document(token: Token, text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tools.insight.explain import Explained, Explanation
 from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import explained_shape, request_shape
+from tools.shapes.reports import explained_shape, request_shape
 
 HEADER = ("GATE", "PASSED", "CODE", "REASON")
 

@@ -16,7 +16,7 @@ from tools.licensing.licenses import TierImpact
 from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand, operator
 from tools.models import Organization
-from tools.shapes import license_shape
+from tools.shapes.accounts import license_shape
 
 
 class Command(ToolcribCommand):

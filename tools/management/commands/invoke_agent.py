@@ -16,7 +16,7 @@ from tools.definitions.results import Status
 from tools.execution import actions
 from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand
-from tools.shapes import agent_request_shape
+from tools.shapes.executions import agent_request_shape
 
 _LONGEST = 300  # characters of a line about a step
 

@@ -14,7 +14,7 @@ from tools.execution.call import Call
 from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand
 from tools.models import Execution
-from tools.shapes import execution_shape
+from tools.shapes.executions import execution_shape
 
 QUEUE_S = 30  # how long a call may wait for a worker, beside its timeout
 

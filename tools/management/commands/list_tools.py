@@ -12,7 +12,7 @@ from tools.management import arguments, command
 from tools.management.command import DONE, ToolcribCommand
 from tools.policy.availability import matches_groups, matches_state
 from tools.policy.questions import EffectiveRequest
-from tools.shapes import tool_shape
+from tools.shapes.catalog import tool_shape
 
 HEADER = ("NAME", "VERSION", "TYPE", "GROUPS", "STATES", "STATUS", "TOKENS", "DESCRIPTION")
 LONGEST = 60

@@ -14,7 +14,7 @@ from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand, format_flaw, operator
 from tools.management.imports import lint_tools
 from tools.models import McpServer, Organization, Transport
-from tools.shapes import mcp_server_shape
+from tools.shapes.catalog import mcp_server_shape
 
 
 def header(written: str) -> tuple[str, Any]:

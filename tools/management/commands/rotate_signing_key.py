@@ -8,7 +8,7 @@ from tools.catalog.signatures.keys import distrust_key, rotate_key
 from tools.management import arguments
 from tools.management.arguments import find_organization
 from tools.management.command import DONE, ToolcribCommand, operator
-from tools.shapes import signing_key_shape
+from tools.shapes.catalog import signing_key_shape
 
 
 class Command(ToolcribCommand):

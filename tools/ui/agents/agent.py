@@ -39,7 +39,7 @@ from tools.limits.allowances import AllowanceStatus
 from tools.models import Agent, Session, Token
 from tools.models.agent import AllowanceKind
 from tools.models.permission import GrantRow, Sought
-from tools.shapes import money
+from tools.shapes.scalars import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
 from tools.ui.charts import Gauge, gauge

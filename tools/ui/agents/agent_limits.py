@@ -18,7 +18,7 @@ from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent
 from tools.models.agent import AllowanceKind, AllowancePeriod
-from tools.shapes import money
+from tools.shapes.scalars import money
 from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent
 from tools.ui.inputs import choices, form_values

@@ -33,7 +33,7 @@ from tools.execution import actions as executions
 from tools.execution.redacted import redacted
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
-from tools.shapes import money
+from tools.shapes.scalars import money
 from tools.ui.access import PageRequest, page, page_or_results
 from tools.ui.agents.agent_steps import (
     AgentStepView,

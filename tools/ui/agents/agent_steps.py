@@ -15,7 +15,7 @@ from tools.definitions.results import OPEN, Status
 from tools.definitions.texts.lookalikes import make_visible
 from tools.execution.redacted import redacted
 from tools.models import Confirmation, Execution
-from tools.shapes import money
+from tools.shapes.scalars import money
 from tools.ui.charts import Gauge
 from tools.ui.display import VisiblePiece, format_duration, pretty, visible_pieces
 

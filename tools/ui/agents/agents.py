@@ -25,7 +25,7 @@ from tools.catalog.tiers import tier_now
 from tools.errors import Malformed, NotFound, ToolcribError
 from tools.limits.allowances import midnight
 from tools.models import Agent, Execution, Token
-from tools.shapes import money
+from tools.shapes.scalars import money
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
 from tools.ui.inputs import FormInput, Widget, form_values, split_names
 from tools.usage.usage_rollups import PAID

@@ -25,7 +25,7 @@ from tools.approvals import decisions
 from tools.approvals.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
 from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
-from tools.shapes import money
+from tools.shapes.scalars import money
 from tools.ui.access import PageRequest, page
 from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.display import VisiblePiece, impersonator_name, mixed_words, pretty, visible_pieces

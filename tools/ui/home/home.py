@@ -19,7 +19,7 @@ from tools.accounts.user_permissions import may
 from tools.definitions.results import Status
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.shapes import money
+from tools.shapes.scalars import money
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, line_chart, stacked_chart
 from tools.ui.display import format_duration

@@ -26,7 +26,7 @@ from tools.execution import actions, confirmations
 from tools.execution.call import Call
 from tools.execution.reading import readable
 from tools.models import Execution
-from tools.shapes import execution_shape, refusal_shape
+from tools.shapes.executions import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
 from tools.ui.display import format_duration, pretty, truncate
 from tools.ui.executions.executions import execution_context

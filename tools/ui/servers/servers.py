@@ -19,7 +19,7 @@ from tools.definitions.mcp.listed_tools import approval_digest
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
-from tools.shapes import mcp_server_shape
+from tools.shapes.catalog import mcp_server_shape
 from tools.ui.access import PageRequest, page
 from tools.ui.display import SourceStatus, VisiblePiece, visible_pieces
 from tools.ui.servers.server_import import ListedTool, listed_tools

@@ -19,6 +19,7 @@ from tools.accounts.grants.grants import grants
 from tools.authorization.facts import question_of
 from tools.authorization.listings import usable_tools
 from tools.catalog import actions as catalog
+from tools.catalog.groups import delete_group, save_group
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden, NotFound
@@ -31,7 +32,7 @@ Names = Callable[[], list[str]]
 
 
 def group_of(organization: Organization, name: str, parent: str | None = None) -> ToolGroup:
-    made = catalog.save_group(organization=organization, name=name, by=factories.by(organization))
+    made = save_group(organization=organization, name=name, by=factories.by(organization))
     if parent:
         made.parent = ToolGroup.objects.get(organization=organization, name=parent)
         made.save(update_fields=["parent"])
@@ -223,7 +224,7 @@ def test_each_required_permission_must_be_held_to_the_letter(organization, held,
 
 
 def test_permissions_come_with_the_groups_that_may_be_requested(organization):
-    catalog.save_group(
+    save_group(
         organization=organization, name="desk", by=factories.by(organization), permissions=["a"]
     )
     inside, outside = bare(organization, groups=["desk"]), bare(organization, groups=["default"])
@@ -236,18 +237,18 @@ def test_permissions_come_with_the_groups_that_may_be_requested(organization):
 
 def test_every_group_brings_every_groups_permissions(organization):
     for name in ("x", "y"):
-        catalog.save_group(
+        save_group(
             organization=organization, name=name, by=factories.by(organization), permissions=[name]
         )
     assert missing(caller_of_agent(bare(organization, groups=["*"])), ["x", "y"]) == []
 
 
 def test_a_group_that_was_deleted_brings_nothing(organization):
-    group = catalog.save_group(
+    group = save_group(
         organization=organization, name="desk", by=factories.by(organization), permissions=["a"]
     )
     agent = bare(organization, groups=["desk"])
-    catalog.delete_group(group=group, by=factories.by(organization))
+    delete_group(group=group, by=factories.by(organization))
     assert missing(caller_of_agent(agent), ["a"]) == ["permission_missing"]
 
 
@@ -358,7 +359,7 @@ def test_a_giver_cannot_grant_more_than_its_own_grants(organization, wanted):
 def test_a_person_gives_what_they_hold_by_whatever_way(organization):
     group_of(organization, "desk")
     group_of(organization, "desk/read", parent="desk")
-    catalog.save_group(
+    save_group(
         organization=organization, name="desk", by=factories.by(organization), permissions=["a"]
     )
     factories.tool(organization, "one", group=["desk/read"])
@@ -472,7 +473,7 @@ def test_a_recreated_tool_is_not_granted_by_its_name(organization):
 def test_a_recreated_group_is_not_granted_by_its_name(organization):
     group = group_of(organization, "desk")
     agent = bare(organization, tool_groups=["desk"])
-    catalog.delete_group(group=group, by=factories.by(organization))
+    delete_group(group=group, by=factories.by(organization))
     factories.tool(organization, "one", group=["desk"])
     assert covered(caller_of_agent(agent)) == set()
 
