@@ -115,15 +115,15 @@ def env_prices(name: str) -> dict[str, tuple[Decimal, Decimal]]:
         return {}
     flaw = f'{name} must be JSON such as {{"model": {{"input": "0.15", "output": "0.6"}}}}.'
     try:
-        given = json.loads(raw)
-        return {str(model): _price(price) for model, price in given.items()}
+        prices = json.loads(raw)
+        return {str(model): _price(price) for model, price in prices.items()}
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
         raise BadSetting(flaw) from None
 
 
-def _price(given: dict[str, object]) -> tuple[Decimal, Decimal]:
-    found = Decimal(str(given["input"])), Decimal(str(given["output"]))
-    if set(given) != {"input", "output"} or not all(
+def _price(price: dict[str, object]) -> tuple[Decimal, Decimal]:
+    found = Decimal(str(price["input"])), Decimal(str(price["output"]))
+    if set(price) != {"input", "output"} or not all(
         one.is_finite() and 0 <= one <= 1_000_000 for one in found
     ):
         raise ValueError

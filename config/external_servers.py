@@ -213,10 +213,10 @@ def _number(most: int, unit: int = 1) -> Callable[[Any], int]:
 def _read_broker(name: Any, raw: Any) -> CeleryBroker:
     if not isinstance(name, str) or not _SERVICE_NAME.fullmatch(name):
         raise ValueError("a service is named as service or organization/service")
-    said = {"url": raw} if isinstance(raw, str) else raw
-    if not isinstance(said, dict) or set(said) - {"url", "options"}:
+    entry = {"url": raw} if isinstance(raw, str) else raw
+    if not isinstance(entry, dict) or set(entry) - {"url", "options"}:
         raise ValueError(f"{name} must be a URL, or an object of url and options")
-    url, options = said.get("url"), said.get("options", {})
+    url, options = entry.get("url"), entry.get("options", {})
     if not isinstance(url, str) or not _BROKER_URL.fullmatch(url) or not isinstance(options, dict):
         raise ValueError(f"{name} needs a url such as amqps://…, and options that are an object")
     return CeleryBroker(url, options)

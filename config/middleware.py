@@ -43,8 +43,8 @@ class DatabaseErrors:
         if isinstance(exception, DataError):
             return errors.error_response(request, 400, "A value of the request cannot be used.")
         if database.is_conflict(exception):
-            said = "The same thing was changed at this moment. Go back, reload and look again."
-            return errors.error_response(request, 409, said)
+            message = "The same thing was changed at this moment. Go back, reload and look again."
+            return errors.error_response(request, 409, message)
         if not isinstance(exception, database.CONNECTION_ERRORS):
             return None
         log.error("the database could not be used: %s", exception)
@@ -61,8 +61,8 @@ class RequestId:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given = request.headers.get("X-Request-Id", "")
-        theirs = given if _ACCEPTABLE.fullmatch(given) else ""
+        header = request.headers.get("X-Request-Id", "")
+        theirs = header if _ACCEPTABLE.fullmatch(header) else ""
         name = str(uuid7())
         request.name = name  # type: ignore[attr-defined]
         mark, mark_of_theirs = request_id.set(name), client_request_id.set(theirs)
@@ -150,15 +150,15 @@ def _convert_to_problem(response: HttpResponse) -> None:
     """Adds the members of RFC 9457 to the error's own."""
     if not response.get("Content-Type", "").startswith("application/json"):
         return
-    said = json.loads(response.content)
+    body = json.loads(response.content)
     response.content = json.dumps(
         {
-            **said,
-            "type": f"urn:toolcrib:error:{said['code']}",
+            **body,
+            "type": f"urn:toolcrib:error:{body['code']}",
             "title": http.client.responses[response.status_code],
             "status": response.status_code,
-            "detail": said["message"],
-            "instance": f"urn:uuid:{said['request_id']}",
+            "detail": body["message"],
+            "instance": f"urn:uuid:{body['request_id']}",
         }
     )
     response["Content-Type"] = _PROBLEM

@@ -55,16 +55,16 @@ class Proxies:
         """Puts client and scheme of a request into its ASGI scope, and takes the headers out, so
         that nothing else believes them. `forwarded` in its state says that there were any."""
         peer, port = scope["client"] or ("", 0)
-        said = {
+        headers = {
             wanted: b",".join(text for name, text in scope["headers"] if name == wanted).decode(
                 "latin-1"
             )
             for wanted in (_FORWARDED_FOR, _FORWARDED_PROTO)
         }
-        scope["headers"][:] = [one for one in scope["headers"] if one[0] not in said]
-        scope["client"] = self.client(peer, said[_FORWARDED_FOR]), port
-        scope["scheme"] = self.scheme(peer, said[_FORWARDED_PROTO], scope["scheme"])
-        scope["state"]["forwarded"] = bool(said[_FORWARDED_FOR])
+        scope["headers"][:] = [one for one in scope["headers"] if one[0] not in headers]
+        scope["client"] = self.client(peer, headers[_FORWARDED_FOR]), port
+        scope["scheme"] = self.scheme(peer, headers[_FORWARDED_PROTO], scope["scheme"])
+        scope["state"]["forwarded"] = bool(headers[_FORWARDED_FOR])
 
     def client(self, peer: str, forwarded_for: str) -> str:
         """The address of the client: of the hops, the last that is no trusted proxy.
@@ -84,8 +84,8 @@ class Proxies:
 
     def scheme(self, peer: str, forwarded_proto: str, otherwise: str) -> str:
         """What the nearest proxy says (`X-Forwarded-Proto`), where it is trusted."""
-        said = forwarded_proto.rpartition(",")[2].strip().lower()
-        return said if said in _SCHEMES and self.trusts(peer) else otherwise
+        scheme = forwarded_proto.rpartition(",")[2].strip().lower()
+        return scheme if scheme in _SCHEMES and self.trusts(peer) else otherwise
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -196,11 +196,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--grace", type=int, default=5, help="seconds for open requests at the end")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     _raise_file_limit()
     options: dict[str, Any] = {
-        "host": given.host,
-        "port": given.port,
+        "host": parsed.host,
+        "port": parsed.port,
         "loop": "uvloop",
         "http": BoundedProtocol,
         "ws": "none",
@@ -212,11 +212,11 @@ def main(arguments: list[str] | None = None) -> None:
         "proxy_headers": False,  # `Proxies` reads them
         "server_header": False,
         "timeout_keep_alive": KEEP_ALIVE_S,
-        "timeout_graceful_shutdown": given.grace,
+        "timeout_graceful_shutdown": parsed.grace,
     }
     # It warns of every request that is not understood, which strangers send at will.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    server = uvicorn.Server(uvicorn.Config(given.application, **options))
+    server = uvicorn.Server(uvicorn.Config(parsed.application, **options))
     server.run()
     logging.shutdown()
     os._exit(0 if server.started else 1)  # threads that still wait would be waited for

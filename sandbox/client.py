@@ -77,7 +77,7 @@ class SandboxClient:
         # The broker hears from us alone what this run may reach.
         open_ticket = partial(self._egress.open, spec.egress, spec.organization)
         try:
-            ticket = self._reached(open_ticket, watch)
+            ticket = self._retry_while_unreachable(open_ticket, watch)
         except (OSError, SpecInvalid) as error:
             return _without_egress(f"it took no ticket: {error}")
         if ticket is None:
@@ -90,7 +90,9 @@ class SandboxClient:
 
     def _run(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> SandboxResult:
         try:
-            connection = self._reached(partial(self._submitted, spec, ticket, watch), watch)
+            connection = self._retry_while_unreachable(
+                partial(self._submitted, spec, ticket, watch), watch
+            )
         except OSError as error:
             return _unreachable(error)
         if connection is None:
@@ -108,7 +110,9 @@ class SandboxClient:
         connection.submit(spec, ticket, watch)
         return connection
 
-    def _reached[Got](self, work: Callable[[], Got], watch: "RunWatch") -> Got | None:
+    def _retry_while_unreachable[Got](
+        self, work: Callable[[], Got], watch: "RunWatch"
+    ) -> Got | None:
         """What a process gives that may be away for a moment; None when the run was given up
         meanwhile. Raises OSError when it stays away."""
         deadline = time.monotonic() + self._reach_s

@@ -30,22 +30,22 @@ def try_all_backends(run: Run, facts: Facts) -> list[Trial]:
     """Two sandboxes at a time. What Standard cannot have, the stricter levels cannot have
     either."""
 
-    def one(wall: SandboxChoice) -> Trial:
-        return attempt(run, facts, wall)
+    def try_sandbox(choice: SandboxChoice) -> Trial:
+        return attempt(run, facts, choice)
 
     none, standard, *stricter = (SandboxChoice(level) for level in IsolationLevel)
     with ThreadPoolExecutor(2, thread_name_prefix="doctor") as pool:
-        first = list(pool.map(one, (none, standard)))
+        first = list(pool.map(try_sandbox, (none, standard)))
         if first[1].failure:
-            rest = [replace(first[1], wall=wall) for wall in stricter]
+            rest = [replace(first[1], choice=choice) for choice in stricter]
         else:
-            rest = list(pool.map(one, stricter))
-        return [*first, *rest, *([one(_DEGRADED)] if _may_degrade(facts) else [])]
+            rest = list(pool.map(try_sandbox, stricter))
+        return [*first, *rest, *([try_sandbox(_DEGRADED)] if _may_degrade(facts) else [])]
 
 
 def conclude(trials: Sequence[Trial], facts: Facts) -> Capability:
     """From the results to what is served: only levels whose sandbox was seen to hold."""
-    tried = {trial.wall: trial for trial in trials}
+    tried = {trial.choice: trial for trial in trials}
     levels = {level: _verdict(tried[SandboxChoice(level)], facts) for level in IsolationLevel}
     stands_in = _is_replaced(tried)
     if stands_in:
@@ -83,15 +83,15 @@ def _no_namespaces(tried: dict[SandboxChoice, Trial]) -> str:
 def _leaks(trials: Sequence[Trial]) -> Iterator[str]:
     """Every sandbox with a flaw of its own: the lack of namespaces is one for all."""
     standard = SandboxChoice(IsolationLevel.STANDARD)
-    shared = next(trial.failure for trial in trials if trial.wall == standard)
+    shared = next(trial.failure for trial in trials if trial.choice == standard)
     for trial in trials:
-        if trial.flaw and not (trial.wall.namespaces and shared):
-            degraded = " (degraded)" if trial.wall.backend == Backend.DEGRADED else ""
-            yield f"Level {trial.wall.level}{degraded}: {trial.flaw}."
+        if trial.flaw and not (trial.choice.namespaces and shared):
+            degraded = " (degraded)" if trial.choice.backend == Backend.DEGRADED else ""
+            yield f"Level {trial.choice.level}{degraded}: {trial.flaw}."
 
 
 def _backends(tried: dict[SandboxChoice, Trial], facts: Facts) -> dict[Backend, str | None]:
-    flaws = [trial.flaw for wall, trial in tried.items() if wall.namespaces]
+    flaws = [trial.flaw for choice, trial in tried.items() if choice.namespaces]
     return {
         Backend.PROCESS: None if None in flaws else flaws[0],
         Backend.DEGRADED: _flaw_of_degraded(tried.get(_DEGRADED), facts),

@@ -173,7 +173,7 @@ def _text(path: str) -> str:
         return ""
 
 
-def _of_launch(facts: Facts, said: str) -> Iterator[Remedy]:
+def _of_launch(facts: Facts, words: str) -> Iterator[Remedy]:
     signs, known = facts.signs, False
     if facts.bwrap_flaw is not None:
         yield Remedy(f"There is no bubblewrap: {facts.bwrap_flaw}.", _INSTALL_BWRAP)
@@ -188,9 +188,9 @@ def _of_launch(facts: Facts, said: str) -> Iterator[Remedy]:
     culprits = _culprits(signs)
     if culprits or signs.container:
         who = f"The container ({', '.join(culprits)})" if culprits else "This container"
-        yield Remedy(f"{who} forbids namespaces or mounts: {said}.", _OPEN_CONTAINER)
+        yield Remedy(f"{who} forbids namespaces or mounts: {words}.", _OPEN_CONTAINER)
     elif not known:
-        yield Remedy(f"No wall with namespaces can be made here: {said}.", _TRY_BWRAP)
+        yield Remedy(f"No wall with namespaces can be made here: {words}.", _TRY_BWRAP)
 
 
 def _culprits(signs: Signs) -> list[str]:

@@ -31,8 +31,8 @@ class ServerProcess:
         """Why it ended and what it said last on stderr, once it has ended; both may be empty."""
         try:
             self._control.settimeout(_LAST_WORDS_S)
-            said = json.loads(FrameReader(self._control, LONGEST_ANSWER).read())
-            return str(said["reason"]), str(said["said"])
+            answer = json.loads(FrameReader(self._control, LONGEST_ANSWER).read())
+            return str(answer["reason"]), str(answer["said"])
         except (OSError, wire.ConnectionEnded, wire.FrameTooLarge, ValueError, KeyError):
             return "", ""  # sandboxd went with it
 

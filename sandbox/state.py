@@ -61,11 +61,11 @@ class SandboxdStateCache:
         """None when sandboxd does not answer at once."""
         with self._lock:
             if time.monotonic() >= self._until:
-                self._known = self._asked()
+                self._known = self._read_state()
                 self._until = time.monotonic() + _KEPT_S
             return self._known
 
-    def _asked(self) -> SandboxdState | None:
+    def _read_state(self) -> SandboxdState | None:
         try:
             return ask(self._path, PATIENCE_S)
         except OSError:

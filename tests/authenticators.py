@@ -60,8 +60,8 @@ class SoftKey:
 
     def _client(self, kind: str, options: str) -> bytes:
         challenge = json.loads(options)["challenge"]
-        said = {"type": kind, "challenge": challenge, "origin": self.origin}
-        return json.dumps(said).encode()
+        client_data = {"type": kind, "challenge": challenge, "origin": self.origin}
+        return json.dumps(client_data).encode()
 
     def _host_hash(self) -> bytes:
         return hashlib.sha256(self.host.encode()).digest()

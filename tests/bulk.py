@@ -118,12 +118,12 @@ def tools(organization: Organization, count: int, groups: int) -> list[Tool]:
 
 def _definition(at: int, groups: list[str]) -> dict[str, Any]:
     verb, thing = _VERBS[at % len(_VERBS)], _THINGS[at % len(_THINGS)]
-    said = f"{verb.title()}s the {thing} of a customer, the {at}th way it can be done."
+    description = f"{verb.title()}s the {thing} of a customer, the {at}th way it can be done."
     parameters = [
         {"name": name, "type": "String", "description": f"The {name}.", "required": False}
         for name in ("text", "target")
     ]
-    more = {"description": said, "parameters": parameters, "capabilities": [verb, thing]}
+    more = {"description": description, "parameters": parameters, "capabilities": [verb, thing]}
     group = [groups[at % len(groups)]]
     return factories.definition(f"{verb}_{thing}_{uuid4().hex[:8]}", group=group, **more)
 

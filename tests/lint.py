@@ -121,8 +121,8 @@ def _names_a_row_of_its_own(call: ast.Call) -> bool:
     """What is excluded leaves everybody else's."""
     if isinstance(call.func, ast.Attribute) and call.func.attr == "exclude":
         return False
-    given = [call, *(one for part in (*call.args, *call.keywords) for one in ast.walk(part))]
-    return any(map(_filters_by_row, given))
+    calls = [call, *(one for part in (*call.args, *call.keywords) for one in ast.walk(part))]
+    return any(map(_filters_by_row, calls))
 
 
 def _filters_by_row(node: ast.AST) -> bool:

@@ -102,7 +102,7 @@ def main(data: Path) -> None:
     with servers, others, override_settings(**sockets(data)):
         database = embedded.database_server(data)
         database = replace(database, command=(*database.command, *WITHOUT_DISK))
-        unix_accounts.sandbox_account().own(settings.WORKSPACES_DIR, 0o700)
+        unix_accounts.sandbox_account().make_directory(settings.WORKSPACES_DIR, 0o700)
         (place / "workspaces").symlink_to(settings.WORKSPACES_DIR)
         sandboxd = process_specs.sandboxd(place)
         for spec in (database, embedded.broker_server(data), process_specs.knowledge(data)):

@@ -60,13 +60,13 @@ def lint() -> bool:
 def types() -> Iterator[Callable[[], bool]]:
     """Types are checked beside the tests: it is one process that would leave a core idle. What is
     given waits for the end, says what was found, and whether it was nothing."""
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(TYPES, stdout=said, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(TYPES, stdout=output, stderr=subprocess.STDOUT)
 
         def wait_for_types() -> bool:
             process.wait()
-            said.seek(0)
-            print(said.read(), end="", flush=True)
+            output.seek(0)
+            print(output.read(), end="", flush=True)
             return process.returncode == 0
 
         try:
@@ -119,16 +119,16 @@ def main() -> int:
     which.add_argument("--all", action="store_true")
     which.add_argument("--part", choices=PARTS)
     which.add_argument("--lint", action="store_true")
-    asked, report = parser.parse_args(), Report()
-    order = [] if asked.order in (None, "random") else [f"--randomly-seed={asked.order}"]
-    if asked.lint:
+    options, report = parser.parse_args(), Report()
+    order = [] if options.order in (None, "random") else [f"--randomly-seed={options.order}"]
+    if options.lint:
         report.run("lint", lint)
         with types() as types_are_right:
             report.run("types", types_are_right)
-    elif not asked.part:
-        ordinary(report, asked.processes, order)
-    wanted = [asked.part] if asked.part else PARTS if asked.all else ()
-    parts(report, wanted, asked.processes, order)
+    elif not options.part:
+        ordinary(report, options.processes, order)
+    wanted = [options.part] if options.part else PARTS if options.all else ()
+    parts(report, wanted, options.processes, order)
     report.show()
     return 1 if report.failed else 0
 

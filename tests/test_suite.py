@@ -76,12 +76,12 @@ def test_a_copied_organizations_tools_are_signed_for_it() -> None:
 
 def test_a_copied_agent_is_what_the_product_makes() -> None:
     place = organizations.ready()
-    given: dict[str, Any] = {"groups": ["write"], "permissions": ["p"], "description": "d"}
+    agent: dict[str, Any] = {"groups": ["write"], "permissions": ["p"], "description": "d"}
     by = organizations.system_actor(place.slug)
     made = account_actions.create_agent(
-        organization=place, slug="magpie", by=by, strict=True, **given
+        organization=place, slug="magpie", by=by, strict=True, **agent
     )
-    copied = organizations.copied_agent(place, "jackdaw", strict=True, **given)
+    copied = organizations.copied_agent(place, "jackdaw", strict=True, **agent)
     assert (described(copied), direct_grants(holder_of_agent(copied))) == (
         described(made), direct_grants(holder_of_agent(made))
     )  # fmt: skip

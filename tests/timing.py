@@ -67,8 +67,8 @@ class Times:
         if len(self.tests) > SLOWEST:
             total = time.monotonic() - self.begun
             seed = config.getoption("randomly_seed", None)
-            said = f"{len(self.tests)} tests in {total:.0f} s, --randomly-seed={seed}"
-            terminalreporter.section(f"{said}; slowest files")
+            summary = f"{len(self.tests)} tests in {total:.0f} s, --randomly-seed={seed}"
+            terminalreporter.section(f"{summary}; slowest files")
             lines = [{"test": name, **line} for name, line in self.tests.items()]
             rows = table(lines, SLOWEST)
             if len({line["part"] for line in lines}) > 1:
@@ -106,8 +106,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The files of a run, by the time they took.")
     parser.add_argument("file", type=Path)
     parser.add_argument("--most", type=int, default=1_000_000)
-    asked = parser.parse_args()
-    for row in table(map(json.loads, asked.file.read_text().splitlines()), asked.most):
+    options = parser.parse_args()
+    for row in table(map(json.loads, options.file.read_text().splitlines()), options.most):
         print(row)
 
 

@@ -147,19 +147,19 @@ def create_rule(*, name: str, kind: str, by: Actor, description: str, **fields: 
     return row
 
 
-def read_values(kind: str, given: Any) -> dict[str, Any]:
+def read_values(kind: str, values: Any) -> dict[str, Any]:
     """Validate the values of a rule of this kind. Raises `AuditFlaw`."""
-    if not isinstance(given, Mapping):
+    if not isinstance(values, Mapping):
         raise AuditFlaw("The values of a rule are a JSON object.", "values")
     known = KINDS[kind]
-    if unknown := sorted(set(given) - {*known.numbers, *known.lists}):
+    if unknown := sorted(set(values) - {*known.numbers, *known.lists}):
         raise AuditFlaw(f"A rule of kind {kind} has no {', '.join(unknown)[:200]}.", "values")
     numbers = {
-        name: _read_number(name, given[name], bounds)
+        name: _read_number(name, values[name], bounds)
         for name, bounds in known.numbers.items()
-        if name in given
+        if name in values
     }
-    lists = {name: _read_codes(name, given[name]) for name in known.lists if given.get(name)}
+    lists = {name: _read_codes(name, values[name]) for name in known.lists if values.get(name)}
     if known.lists and not lists.get("codes") and not lists.get("reasons"):
         raise AuditFlaw("Name at least one code or reason: every record would be found.", "values")
     return numbers | lists
@@ -193,7 +193,7 @@ def preview_rule(
 ) -> RulePreview:
     """Reads only. One that takes too long says so."""
     known = KINDS[kind]
-    asked = known.values(values) | {
+    parameters = known.values(values) | {
         "organization": organization,
         "window_s": window_s,
         "least": least,
@@ -203,7 +203,7 @@ def preview_rule(
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL statement_timeout = '{_PREVIEW_TIMEOUT}'")
-            cursor.execute(_preview_sql(known), asked)
+            cursor.execute(_preview_sql(known), parameters)
             found = [PreviewFinding(*row) for row in cursor.fetchall()]
     except DatabaseError:
         return RulePreview(0, problem="There are too many records to count it quickly.")

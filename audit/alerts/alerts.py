@@ -109,10 +109,10 @@ def _window_s(rule: AlertRule, unseen_s: float | None) -> int:
 
 def _find(rule: AlertRule, window_s: int) -> list[AlertFinding]:
     kind = KINDS[rule.kind]
-    asked = {"window_s": window_s, "least": rule.least, "most": _MOST_FINDINGS}
+    parameters = {"window_s": window_s, "least": rule.least, "most": _MOST_FINDINGS}
     with connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout = '{_QUERY_TIMEOUT}'")
-        cursor.execute(kind.newest, asked | kind.values(rule.values))
+        cursor.execute(kind.newest, parameters | kind.values(rule.values))
         rows = cursor.fetchall()
     AlertRule.objects.filter(pk=rule.pk).update(looked_at=Now())
     for place, total in {(place, total) for place, *_, total in rows if total > _MOST_FINDINGS}:

@@ -46,11 +46,11 @@ class AlertKind:
     counted: str = ""
     by_subject: bool = False
 
-    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The query's parameters beside `window_s` and `least`; missing ones have their
         defaults."""
-        numbers = {name: given.get(name, bounds.usual) for name, bounds in self.numbers.items()}
-        return numbers | {name: list(given.get(name, ())) for name in self.lists}
+        numbers = {name: values.get(name, bounds.usual) for name, bounds in self.numbers.items()}
+        return numbers | {name: list(values.get(name, ())) for name in self.lists}
 
     @property
     def newest(self) -> str:

@@ -163,7 +163,7 @@ def _write_export(row: AuditExport) -> None:
     wanted = record_search.read_search(row.organization, row.filters, opened=row.opened)
     until = min(wanted.until or row.created_at, row.created_at)
     by = Actor("person", row.asked_by, row.organization, id=row.asked_by_id)
-    said = export.write_export_file(
+    digest = export.write_export_file(
         record_search.replace_filters(wanted, until=until),
         row.format,
         export_path(row),
@@ -173,9 +173,9 @@ def _write_export(row: AuditExport) -> None:
     rows = AuditExport.objects.filter(pk=row.pk, state=ExportState.RUNNING)
     kept = rows.update(
         state=ExportState.READY,
-        records=said["records"],
-        size=said["size"],
-        sha256=said["sha256"],
+        records=digest["records"],
+        size=digest["size"],
+        sha256=digest["sha256"],
         expires_at=Now() + EXPIRES_AFTER,
         moved_at=Now(),
     )
@@ -234,5 +234,5 @@ def _lock() -> None:
 
 
 def _record(row: AuditExport, by: Actor, outcome: Outcome, **more: bool) -> None:
-    said = {"export": str(row.pk), "filters": row.filters, "opened": row.opened}
-    record(Event.AUDIT_EXPORT, by=by, outcome=outcome, subject=row.format, details=said | more)
+    details = {"export": str(row.pk), "filters": row.filters, "opened": row.opened}
+    record(Event.AUDIT_EXPORT, by=by, outcome=outcome, subject=row.format, details=details | more)

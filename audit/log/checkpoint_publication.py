@@ -95,18 +95,18 @@ def compare_log(found: AuditLog, anchor: Anchor | None) -> None:
     if anchor is None:
         _check_never_anchored(found)
         return
-    said = _verified_statement(found.name, anchor)
-    if said.size > found.size:
+    statement = _verified_statement(found.name, anchor)
+    if statement.size > found.size:
         raise LogDamaged(
             "rolled_back",
-            f"It holds {found.size} records where {said.size} were published at "
-            f"{said.at:%Y-%m-%d %H:%M:%S} UTC: the database was put back, or records removed.",
+            f"It holds {found.size} records where {statement.size} were published at "
+            f"{statement.at:%Y-%m-%d %H:%M:%S} UTC: the database was put back, or records removed.",
         )
-    if said.size and not _extends(found, said, root):
+    if statement.size and not _extends(found, statement, root):
         raise LogDamaged(
             "forked",
-            f"Its first {said.size} records are not those published at "
-            f"{said.at:%Y-%m-%d %H:%M:%S} UTC.",
+            f"Its first {statement.size} records are not those published at "
+            f"{statement.at:%Y-%m-%d %H:%M:%S} UTC.",
         )
 
 
@@ -236,14 +236,14 @@ def _check_never_anchored(found: AuditLog) -> None:
 
 def _verified_statement(name: str, anchor: Anchor) -> CheckpointStatement:
     """Its content, with a valid signature by a key of ours."""
-    said = anchor.statement
+    statement = anchor.statement
     try:
         signed = checkpoints.signed_by(anchor.note, key_files.trusted_keys(name))
     except BadNote as error:
         raise BadAnchor(f"the newest anchor of {name} is not ours: {error}") from None
-    if not signed or said.origin != key_files.log_origin(name):
+    if not signed or statement.origin != key_files.log_origin(name):
         raise BadAnchor(f"the newest anchor of {name} is signed by no key in keys/")
-    return said
+    return statement
 
 
 def _published_note(name: str) -> str:
@@ -289,14 +289,14 @@ def _root_from_rows(found: AuditLog) -> bytes:
         raise LogDamaged("truncated", f"Its tree has a hole: {missing}.") from None
 
 
-def _extends(found: AuditLog, said: CheckpointStatement, root: bytes) -> bool:
-    if said.size == found.size:
-        return said.root == root
+def _extends(found: AuditLog, statement: CheckpointStatement, root: bytes) -> bool:
+    if statement.size == found.size:
+        return statement.root == root
     try:
-        proof = merkle.consistency_proof(said.size, found.size, subtree_reader(found))
+        proof = merkle.consistency_proof(statement.size, found.size, subtree_reader(found))
     except LookupError as missing:
         raise LogDamaged("truncated", f"Its tree has a hole: {missing}.") from None
-    return merkle.is_consistent(said.size, found.size, said.root, root, proof)
+    return merkle.is_consistent(statement.size, found.size, statement.root, root, proof)
 
 
 def _sign_checkpoint(found: AuditLog, published: str, accepted: Acceptance | None = None) -> str:

@@ -51,8 +51,8 @@ class CheckpointStatement:
     def text(self) -> str:
         root = base64.b64encode(self.root).decode()
         moment = self.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        said = f"{self.origin}\n{self.size}\n{root}\ntime {moment}\n"
-        return said + (self.accepted.line if self.accepted else "")
+        text = f"{self.origin}\n{self.size}\n{root}\ntime {moment}\n"
+        return text + (self.accepted.line if self.accepted else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,9 @@ def put_sender(url: str) -> SendNote:
     check_address(url)
 
     def send(name: str, note: str) -> None:
-        said = checkpoints.read_note(note)
-        place = f"{key_files.safe_name(name)}/{said.size:012}-{said.at:%Y%m%dT%H%M%S.%fZ}.note"
+        statement = checkpoints.read_note(note)
+        moment = f"{statement.at:%Y%m%dT%H%M%S.%fZ}"
+        place = f"{key_files.safe_name(name)}/{statement.size:012}-{moment}.note"
         _request("PUT", f"{url.rstrip('/')}/{quote(place)}", note)
 
     return send

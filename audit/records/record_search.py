@@ -174,14 +174,14 @@ def organization_records(organization: str) -> QuerySet[AuditRecord]:
     return AuditRecord.objects.filter(organization=organization)
 
 
-def read_search(organization: str, given: Mapping[str, str], *, opened: bool = False,
+def read_search(organization: str, query: Mapping[str, str], *, opened: bool = False,
          zone: Any = None) -> RecordSearch:  # fmt: skip
     """What a query asks for; `flaws` says of each field what cannot be read, and leaves it out.
 
     `zone` is that of a time without one; without it such a time is a flaw.
     """
     flaws: dict[str, str] = {}
-    texts = {name: _read_text(name, given.get(name, ""), flaws) for name in SEARCH_FIELDS}
+    texts = {name: _read_text(name, query.get(name, ""), flaws) for name in SEARCH_FIELDS}
     return RecordSearch(
         organization,
         code=texts["code"],

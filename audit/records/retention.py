@@ -173,8 +173,8 @@ def archive_range(due: DueRange) -> AuditSegment | None:
     shared_files.write_atomically(
         due.path.with_suffix(".checkpoint"), [due.checkpoint.note.encode()]
     )
-    said = key_files.signed_manifest(due.log.name, _manifest_fields(due, sha256))
-    shared_files.write_atomically(due.path.with_suffix(".manifest"), [said.encode()])
+    manifest = key_files.signed_manifest(due.log.name, _manifest_fields(due, sha256))
+    shared_files.write_atomically(due.path.with_suffix(".manifest"), [manifest.encode()])
     return _create_segment(due, sha256)
 
 

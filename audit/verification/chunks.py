@@ -57,7 +57,7 @@ class SigningClock:
 
     def span(self, index: int) -> TimeSpan:
         """Of records sealed together with that one. Anything, without a checkpoint."""
-        place = self._after(index)
+        place = self._position_after(index)
         if place == len(self.signed):
             return TimeSpan(-_EVER_US, _EVER_US, _EVER_US)
         until, sealed_at, _ = self.signed[place]
@@ -68,7 +68,7 @@ class SigningClock:
             min(before, sealed_at) - _SLACK_US, max(before, sealed_at) + _SLACK_US, until
         )
 
-    def _after(self, index: int) -> int:
+    def _position_after(self, index: int) -> int:
         return bisect_right(self.signed, index, key=lambda one: one[0])
 
 
@@ -168,13 +168,13 @@ def mac_function(key: bytes) -> MacFunction:
     block = key.ljust(64, b"\0")
     inner, outer = (sha256(bytes(byte ^ pad for byte in block)) for pad in (0x36, 0x5C))
 
-    def made(message: bytes) -> bytes:
+    def mac(message: bytes) -> bytes:
         inside, outside = inner.copy(), outer.copy()
         inside.update(message)
         outside.update(inside.digest())
         return outside.digest()
 
-    return made
+    return mac
 
 
 class _LeafCheck:

@@ -63,7 +63,7 @@ def diagnose(scene: DamageScene) -> DamageReport:
     reach = max([reach, *(index + 1 for index in changed)])
     explained: set[bytes] = set()
     gaps = [gap for gap in scene.gaps if gap[0] < reach]
-    told = [
+    findings = [
         *_diagnose_records(scene, placed, explained),
         *_diagnose_leaves(scene, misplaced, origins, reach, fits),
         *(
@@ -75,13 +75,13 @@ def diagnose(scene: DamageScene) -> DamageReport:
     if scene.place_key is None:  # only a root shows which of the two was changed, record or leaf
         broken += [one.row.number for one in placed if one.hash is not None]
     if origins and not any(
-        kind in (FindingKind.INSERTED, FindingKind.MISSING) for kind, _, _ in told
+        kind in (FindingKind.INSERTED, FindingKind.MISSING) for kind, _, _ in findings
     ):
         names = ", ".join(str(index) for index in sorted(origins)[:8])
         first = min([*origins, *origins.values()])
-        told.append((FindingKind.REORDERED, first, f"leaves stand elsewhere: {names}"))
+        findings.append((FindingKind.REORDERED, first, f"leaves stand elsewhere: {names}"))
     return DamageReport(
-        merge_adjacent(told), reach, min(broken, default=None), frozenset(explained)
+        merge_adjacent(findings), reach, min(broken, default=None), frozenset(explained)
     )
 
 
@@ -181,13 +181,13 @@ def _diagnose_records(
     for one in placed:
         if one in swapped:
             continue
-        told = (
+        findings = (
             _diagnose_missing_record(scene, one, explained)
             if one.hash is None
             else _diagnose_changed_record(one)
         )
-        if told is not None:
-            yield told[0], one.row.number, told[1]
+        if findings is not None:
+            yield findings[0], one.row.number, findings[1]
 
 
 def _diagnose_missing_record(
@@ -215,8 +215,8 @@ def _find_renamed_record(scene: DamageScene, one: SuspectLeaf) -> UnsealedRecord
         # What comes after an id holds no quotation mark that is not escaped.
         before, mark, after = body.rpartition(b'"id":"' + own)
         renamed = before + mark.replace(own, wanted) + after
-        for said in (body, renamed):
-            leaf = hashed_leaf(said, stray.record_mac, decode_micros(stray.at))
+        for line in (body, renamed):
+            leaf = hashed_leaf(line, stray.record_mac, decode_micros(stray.at))
             if sha256(leaf).digest() == one.row.hash:
                 return stray
     return None
@@ -233,12 +233,12 @@ def _diagnose_changed_record(one: SuspectLeaf) -> tuple[FindingKind, str]:
     return FindingKind.MUTATED, f"the record {UUID(bytes=row.record_id)} is not what was sealed"
 
 
-def merge_adjacent(told: Iterable[DamageItem]) -> list[VerificationFinding]:
+def merge_adjacent(findings: Iterable[DamageItem]) -> list[VerificationFinding]:
     """One finding for adjacent leaves with the same damage."""
     found: list[VerificationFinding] = []
     last: dict[FindingKind, int] = {}
     runs: dict[FindingKind, int] = {}
-    for kind, index, says in sorted(told, key=lambda one: one[1]):
+    for kind, index, says in sorted(findings, key=lambda one: one[1]):
         if last.get(kind) == index - 1:
             first = found[runs[kind]].index
             found[runs[kind]] = VerificationFinding(kind, first, f"{first} to {index}: {says}")

@@ -64,12 +64,12 @@ LEFT JOIN audit_auditleaf l ON l.record_id = r.id
 WHERE r.organization = %s AND p.sealed IS NULL AND r.occurred_at >= %s
     AND (r.execution_id IS NULL OR r.execution_id <> ALL(%s::uuid[]))
     AND NOT EXISTS (
-        SELECT FROM unnest(%s::text[], %s::timestamptz[]) AS told(agent, until)
-        WHERE r.occurred_at < told.until AND (
-            (r.actor_kind = 'agent' AND r.actor = told.agent) OR EXISTS (
+        SELECT FROM unnest(%s::text[], %s::timestamptz[]) AS erasures(agent, until)
+        WHERE r.occurred_at < erasures.until AND (
+            (r.actor_kind = 'agent' AND r.actor = erasures.agent) OR EXISTS (
                 SELECT FROM audit_auditrecord a
                 WHERE a.execution_id = r.execution_id AND a.organization = r.organization
-                    AND a.actor_kind = 'agent' AND a.actor = told.agent
+                    AND a.actor_kind = 'agent' AND a.actor = erasures.agent
             )
         )
     )
@@ -136,8 +136,8 @@ class _ErasedPayloads:
     agents: dict[str, datetime] = field(default_factory=dict)
 
     def add(self, body: dict[str, Any], at: datetime) -> None:
-        said = body["details"]
-        scope = said.get("of", said)
+        details = body["details"]
+        scope = details.get("of", details)
         until = _parse_time(scope.get("before")) or at + ERASED_WITHIN
         if "execution" in scope:
             self.executions.append(UUID(body["execution_id"]))
@@ -154,12 +154,12 @@ def missing_payloads(ask: RunQuery, name: str, mac: MacFunction | None) -> Itera
         yield index, f"the payload of the record {record_id} is gone"
     if mac is None:
         return
-    told = _read_erasures(ask(_ERASURES_SQL, name), mac)
-    agents, until = [*told.agents], [*told.agents.values()]
-    emptied = ask(_EMPTIED_SQL, name, told.before, told.executions, agents, until)
+    erasures = _read_erasures(ask(_ERASURES_SQL, name), mac)
+    agents, until = [*erasures.agents], [*erasures.agents.values()]
+    emptied = ask(_EMPTIED_SQL, name, erasures.before, erasures.executions, agents, until)
     for index, record_id in emptied:
         yield index, f"the payload of the record {record_id} was erased, and nobody said so"
-    for index, record_id in ask(_OLDEST_SQL, name, told.before):
+    for index, record_id in ask(_OLDEST_SQL, name, erasures.before):
         yield from _report_unreadable(index, record_id)
 
 
@@ -216,9 +216,9 @@ class DatabaseSource:
     def exported_ranges(self) -> ExportedRanges:
         """Only ranges that a genuine record, or the lines in the file, confirm: a row alone proves
         nothing. The record may have been exported itself."""
-        said = self._recorded_exports()
+        recorded = self._recorded_exports()
         rows = AuditSegment.objects.filter(log=self._log_id).select_related("log").order_by("first")
-        left = [row for row in rows if _segment_key(row) in said or _is_archived(row)]
+        left = [row for row in rows if _segment_key(row) in recorded or _is_archived(row)]
         return ExportedRanges(
             [(row.first, row.end) for row in left],
             [found for row in left if (found := self._file_finding(row)) is not None],
@@ -229,8 +229,10 @@ class DatabaseSource:
         if self._record_key is None:
             return set()
         mac = mac_function(self._record_key)
-        told = [orjson.loads(b) for b, made in self._query(_EXPORTED, self.name) if mac(b) == made]
-        places = [(one["details"], one["subject_digest"]) for one in told]
+        erasures = [
+            orjson.loads(b) for b, made in self._query(_EXPORTED, self.name) if mac(b) == made
+        ]
+        places = [(one["details"], one["subject_digest"]) for one in erasures]
         return {(place.get("first"), place.get("end"), digest) for place, digest in places}
 
     def _file_finding(self, row: AuditSegment) -> VerificationFinding | None:
@@ -249,11 +251,14 @@ class DatabaseSource:
 
     def _manifest_finding(self, row: AuditSegment, path: Path) -> VerificationFinding | None:
         """The manifest beside the file, by which others can check it."""
-        for suffix, said in ((".checkpoint", row.note), (".manifest", f"\nsha256 {row.sha256}\n")):
+        for suffix, content in (
+            (".checkpoint", row.note),
+            (".manifest", f"\nsha256 {row.sha256}\n"),
+        ):
             beside = path.with_suffix(suffix)
             try:
                 text = beside.read_text("utf-8")
-                right = said in text and (suffix == ".checkpoint" or self._is_ours(text))
+                right = content in text and (suffix == ".checkpoint" or self._is_ours(text))
             except (OSError, UnicodeDecodeError, BadNote):
                 right = False
             if not right:
@@ -304,15 +309,15 @@ def _report_unreadable(index: int | None, record_id: UUID) -> Iterator[MissingPa
 def _read_erasures(
     rows: Iterable[tuple[bytes, bytes, datetime]], mac: MacFunction
 ) -> _ErasedPayloads:
-    told = _ErasedPayloads()
+    erasures = _ErasedPayloads()
     for body, made, at in rows:
         if mac(body) == made:
-            told.add(orjson.loads(body), at)
-    return told
+            erasures.add(orjson.loads(body), at)
+    return erasures
 
 
-def _parse_time(said: str | None) -> datetime | None:
-    return datetime.fromisoformat(said) if said else None
+def _parse_time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 def _fields_sql(names: tuple[str, ...], before: str, after: str) -> str:

@@ -75,10 +75,10 @@ _MOST_RECORDED = 20
 def newest_verified(name: str, record_key: bytes) -> VerifiedTree | None:
     """What the log is verified from next. None where it has to be verified as a whole: nothing is
     on record, or the last time was too long ago."""
-    told = _newest_result(name, record_key)
-    if told is None:
+    newest = _newest_result(name, record_key)
+    if newest is None:
         return None
-    body, verified = told
+    body, verified = newest
     whole_at = datetime.fromisoformat(body["details"]["whole_at"])
     return verified if timezone.now() - whole_at < WHOLE_EVERY else None
 
@@ -89,10 +89,10 @@ def verified_details(report: VerificationReport, record_key: bytes) -> tuple[dic
     if report.damaged or verified is None:
         return {}, ""
     whole_at = timezone.now().isoformat()
-    if report.since and (told := _newest_result(report.log, record_key)) is not None:
-        whole_at = told[0]["details"]["whole_at"]
-    said = {"size": verified.size, "at": verified.at.isoformat()}
-    return {"verified": said, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
+    if report.since and (newest := _newest_result(report.log, record_key)) is not None:
+        whole_at = newest[0]["details"]["whole_at"]
+    tree = {"size": verified.size, "at": verified.at.isoformat()}
+    return {"verified": tree, "whole_at": whole_at}, f"sha256:{verified.root.hex()}"
 
 
 class BadRequest(Exception):
@@ -147,16 +147,16 @@ def _newest_result(name: str, record_key: bytes) -> tuple[dict[str, Any], Verifi
     for body, made in rows:
         if mac(body) != made:
             continue
-        said = orjson.loads(body)
-        if "verified" in said["details"]:
-            return said, _parse_verified(said)
+        result = orjson.loads(body)
+        if "verified" in result["details"]:
+            return result, _parse_verified(result)
     return None
 
 
-def _parse_verified(said: dict[str, Any]) -> VerifiedTree:
-    told = said["details"]["verified"]
-    root = bytes.fromhex(said["subject_digest"].removeprefix("sha256:"))
-    return VerifiedTree(told["size"], root, datetime.fromisoformat(told["at"]))
+def _parse_verified(body: dict[str, Any]) -> VerifiedTree:
+    newest = body["details"]["verified"]
+    root = bytes.fromhex(body["subject_digest"].removeprefix("sha256:"))
+    return VerifiedTree(newest["size"], root, datetime.fromisoformat(newest["at"]))
 
 
 def _all_names() -> set[str]:
@@ -287,7 +287,7 @@ def _record_result(report: VerificationReport) -> None:
     if report.damaged:
         log.critical("the audit log %s is damaged: run audit_verify", report.log)
     worst = next((one for one in report.findings if not one.accepted), None)
-    said = report.as_dict()
+    details = report.as_dict()
     verified, root = verified_details(report, key_files.derived_key("record", report.log))
     record(
         Event.AUDIT_VERIFY,
@@ -296,7 +296,7 @@ def _record_result(report: VerificationReport) -> None:
         subject=report.log,
         reason=str(worst.kind) if worst is not None else "",
         digest=root,
-        details=said
-        | {"findings": said["findings"][:_MOST_RECORDED], "found": len(report.findings)}
+        details=details
+        | {"findings": details["findings"][:_MOST_RECORDED], "found": len(report.findings)}
         | verified,
     )

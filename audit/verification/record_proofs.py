@@ -80,12 +80,12 @@ def _check_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofSte
         else f"The path from its leaf does not lead to the root of the newest checkpoint: {place}.",
     )
     try:
-        said = checkpoints.read_note(newest.note)
+        statement = checkpoints.read_note(newest.note)
         keys = checkpoints.signed_by(newest.note, key_files.trusted_keys(log))
     except BadNote as flaw:
         yield ProofStep("The checkpoint is signed", False, f"The checkpoint's note is bad: {flaw}.")
         return
-    same = (said.size, said.root, said.origin) == (
+    same = (statement.size, statement.root, statement.origin) == (
         newest.size,
         bytes(newest.root),
         key_files.log_origin(log),
@@ -93,7 +93,8 @@ def _check_checkpoint(found: Inclusion, now: WrittenRecord) -> Iterator[ProofSte
     yield ProofStep(
         "The checkpoint is signed",
         bool(keys) and same,
-        f"Signed at {said.at:%Y-%m-%d %H:%M:%S} UTC by the key {', '.join(keys)} of {said.origin}."
+        f"Signed at {statement.at:%Y-%m-%d %H:%M:%S} UTC"
+        f" by the key {', '.join(keys)} of {statement.origin}."
         if keys and same
         else "No key of this installation signed a checkpoint of that size and root.",
     )
@@ -112,10 +113,10 @@ def _check_anchor(found: Inclusion, now: WrittenRecord) -> Iterator[ProofStep]:
 
 
 def _compare_anchor(title: str, anchor: Anchor, found: Inclusion, now: WrittenRecord) -> ProofStep:
-    said = anchor.statement
+    statement = anchor.statement
     ours = checkpoints.signed_by(anchor.note, key_files.trusted_keys(anchor.log))
-    agrees = bool(ours) and _leads_to_root(found, now, said.size, said.root)
-    when = f"what was published of {said.size} records at {said.at:%Y-%m-%d %H:%M:%S} UTC"
+    agrees = bool(ours) and _leads_to_root(found, now, statement.size, statement.root)
+    when = f"what was published of {statement.size} records at {statement.at:%Y-%m-%d %H:%M:%S} UTC"
     return ProofStep(
         title,
         agrees,

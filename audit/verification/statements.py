@@ -96,7 +96,7 @@ class UncheckedNote:
 class ParsedStatement:
     unread: UncheckedNote
     digest: bytes
-    said: CheckpointStatement | None
+    statement: CheckpointStatement | None
     flaw: tuple[FindingKind, str] | None = None
 
 
@@ -122,24 +122,24 @@ class Statements:
         self._database.close()
 
     def add_published(self, read: ParsedStatement) -> None:
-        if read.said is None:
+        if read.statement is None:
             self._add_bad(read, _note_size(read.unread.note), "an anchor")
             return
         self.anchors += 1
-        at = self._add(read.digest, read.said, anchored=True)
-        if read.said.accepted and at > self._until:
+        at = self._add(read.digest, read.statement, anchored=True)
+        if read.statement.accepted and at > self._until:
             self._until = at
-            accepted = read.said.accepted
+            accepted = read.statement.accepted
             self.acceptance = f"accepted by {accepted.by}: {accepted.reason}"
 
     def add_noted(self, read: ParsedStatement) -> None:
         size, root = read.unread.row or (0, b"")
-        if read.said is None:
+        if read.statement is None:
             self._database.execute("INSERT INTO unreadable VALUES (?, ?)", [size, root])
             self._add_bad(read, size, "a checkpoint")
             return
-        self._add(read.digest, read.said, noted=True)
-        self.compare_row(size, root, read.said.size, read.said.root)
+        self._add(read.digest, read.statement, noted=True)
+        self.compare_row(size, root, read.statement.size, read.statement.root)
 
     def compare_row(self, size: int, root: bytes, said_size: int, said_root: bytes) -> None:
         if (size, root) != (said_size, said_root):
@@ -273,13 +273,15 @@ class Statements:
     def _add(
         self,
         digest: bytes,
-        said: CheckpointStatement,
+        statement: CheckpointStatement,
         *,
         noted: bool = False,
         anchored: bool = False,
     ) -> int:
-        at = _to_micros(said.at)
-        self._database.execute(_ADD_SQL, [digest, said.size, said.root, at, noted, anchored])
+        at = _to_micros(statement.at)
+        self._database.execute(
+            _ADD_SQL, [digest, statement.size, statement.root, at, noted, anchored]
+        )
         return at
 
     def _add_bad(self, read: ParsedStatement, size: int | None, what: str) -> None:
@@ -362,7 +364,7 @@ def _read_note(origin: str, trusted: Trusted, unread: UncheckedNote) -> ParsedSt
     note = unread.note
     digest = _digest(note)
     try:
-        said = checkpoints.read_note(note)
+        statement = checkpoints.read_note(note)
         keys = checkpoints.signed_by(note, trusted)
         plain = _is_plainly_written(note, trusted)
     except (BadNote, ValueError) as error:
@@ -370,11 +372,11 @@ def _read_note(origin: str, trusted: Trusted, unread: UncheckedNote) -> ParsedSt
     flaw = None
     if not plain:
         flaw = FindingKind.BAD_SIGNATURE, "a signature is not written as it was signed"
-    elif said.origin != origin:
-        flaw = FindingKind.BAD_SIGNATURE, f"it speaks of another log, {said.origin}"
+    elif statement.origin != origin:
+        flaw = FindingKind.BAD_SIGNATURE, f"it speaks of another log, {statement.origin}"
     elif not keys:
         flaw = FindingKind.WRONG_KEY, "it is signed by no key that is trusted"
-    return ParsedStatement(unread, digest, said if flaw is None else None, flaw)
+    return ParsedStatement(unread, digest, statement if flaw is None else None, flaw)
 
 
 def _is_plainly_written(note: str, trusted: Trusted) -> bool:

@@ -125,16 +125,16 @@ def find_loss(found: AuditLog) -> RecordLoss | None:
     lacking: list[CheckpointStatement] = []
     try:
         for anchor in anchors.read_anchors(found.name):
-            said = anchor.statement
-            if said.accepted is not None:
+            statement = anchor.statement
+            if statement.accepted is not None:
                 lacking.clear()
-            elif said.size > found.size:
-                lacking.append(said)
+            elif statement.size > found.size:
+                lacking.append(statement)
     except BadAnchor:
         return None
     if not lacking:
         return None
-    published = max(said.size for said in lacking)
+    published = max(statement.size for statement in lacking)
     return RecordLoss(
         found.name, found.size, published, len(lacking), lacking[0].at, lacking[-1].at
     )

@@ -155,7 +155,7 @@ class ChildProcess:
     def pid(self) -> int:
         return self.process.pid if self.process else 0
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True once it is over; what it left in its session is killed before its id is free."""
         if self.process is None or self.process.returncode is not None:
             return True
@@ -167,7 +167,7 @@ class ChildProcess:
         return True
 
     def request_stop(self) -> None:
-        if not self.ended() and self.process:
+        if not self.has_ended() and self.process:
             self.process.send_signal(self.spec.stop_signal)
 
     def kill(self) -> None:

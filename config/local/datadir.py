@@ -100,7 +100,7 @@ def locked_directory(data: Path) -> Iterator[None]:
         _lock_directory(lock, data)
         _check_restore(data)
         _check_space(data)
-        sandbox_account().own(data / "workspaces", 0o700)
+        sandbox_account().make_directory(data / "workspaces", 0o700)
         yield
     finally:
         os.close(lock)

@@ -120,7 +120,7 @@ def broker_server(data: Path) -> ProcessSpec:
     sockets = make_socket_directory(data) / "broker"
     _grant_sockets(PRODUCT_GID, sockets, account)
     directory = data / "valkey"
-    account.own(directory, 0o700)
+    account.make_directory(directory, 0o700)
     address = sockets / VALKEY_SOCKET
     options = {
         "port": "0",
@@ -164,6 +164,6 @@ def running_servers(data: Path) -> Iterator[Supervisor]:
 def _grant_sockets(group: int, sockets: Path, account: UnixAccount) -> None:
     """Started by root: the group may come to the sockets, which are made in its name."""
     if account.is_ours or os.geteuid():
-        account.own(sockets, 0o700)
+        account.make_directory(sockets, 0o700)
     else:
-        UnixAccount(account.uid, group).own(sockets, 0o2750)
+        UnixAccount(account.uid, group).make_directory(sockets, 0o2750)

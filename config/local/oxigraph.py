@@ -55,7 +55,7 @@ def update_url_beside(url: str) -> str:
 def server_spec(data: Path, *, account: UnixAccount, reach: tuple[Path, ...]) -> ProcessSpec:
     """`reach` is where the interpreter and its packages lie."""
     directory, address = data / "oxigraph", (host(data), PORT)
-    account.own(directory, 0o700)
+    account.make_directory(directory, 0o700)
     keeping = ("--busy-s", str(BUSY_S), "--memory-bytes", str(MEMORY_BYTES))
     serving = ("--location", str(directory), "--bind", f"{address[0]}:{PORT}")
     return ProcessSpec(
@@ -111,7 +111,7 @@ def load_graphs(
     Raises `GraphCopyFailed`.
     """
     directory = data / "oxigraph"
-    account.own(directory, 0o700)
+    account.make_directory(directory, 0o700)
     spec = ProcessSpec(
         name="oxigraph",
         command=(str(BINARY), "load", "--location", str(directory), "--format", "nq"),

@@ -220,7 +220,7 @@ def _make_cluster(draft: Path, account: UnixAccount) -> None:
     """Complete or not there: the caller gives it its name when all of it is written."""
     if draft.exists():
         shutil.rmtree(draft)
-    account.own(draft, 0o700)
+    account.make_directory(draft, 0o700)
     initdb = [str(PROGRAMS / "initdb"), "-D", str(draft), "--username", OWNER]
     initdb += ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin"]
     initdb += ["--builtin-locale=C.UTF-8", "--auth=peer", "--no-instructions"]

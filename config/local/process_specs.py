@@ -58,9 +58,9 @@ def sandboxd(data: Path) -> ProcessSpec:
     account = sandbox_account()
     address = sandbox_socket(data)
     make_socket_directory(data)
-    account.own(address.parent, 0o755)  # web and workers come by; the peer is checked
+    account.make_directory(address.parent, 0o755)  # web and workers come by; the peer is checked
     scratch = data / "scratch"
-    account.own(scratch, 0o700)
+    account.make_directory(scratch, 0o700)
     return ProcessSpec(
         name="sandboxd",
         command=(
@@ -103,7 +103,7 @@ def egress(data: Path) -> ProcessSpec:
     account = egress_account()
     address = egress_socket(data)
     make_socket_directory(data)
-    account.own(address.parent, 0o755)  # sandboxd connects here; every peer is checked
+    account.make_directory(address.parent, 0o755)  # sandboxd connects here; every peer is checked
     networks = (("--allow-private", network) for network in settings.EGRESS_ALLOW_PRIVATE)
     return ProcessSpec(
         name="egress",

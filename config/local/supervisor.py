@@ -128,7 +128,7 @@ class Supervisor:
             if self.stopping:
                 raise StopRequested
             for name, managed in self.managed.items():
-                if managed.child.ended():
+                if managed.child.has_ended():
                     raise StartFailed(f"{name} {managed.child.describe_end()}")
             if time.monotonic() > deadline:
                 raise StartFailed(f"{by} was not ready within {timeout_s:.0f} s.")
@@ -145,7 +145,7 @@ class Supervisor:
         """One pass: reap ended processes, start due ones, print log messages."""
         now = time.monotonic()
         for managed in self.managed.values():
-            if managed.next_start is None and managed.child.ended():
+            if managed.next_start is None and managed.child.has_ended():
                 self.report(
                     f"{managed.child.spec.name} {managed.child.describe_end()}; starting it again"
                 )
@@ -166,7 +166,7 @@ class Supervisor:
             _, managed = self.managed.popitem()
             managed.child.request_stop()
             deadline = time.monotonic() + managed.child.spec.grace_s
-            while not managed.child.ended():
+            while not managed.child.has_ended():
                 if time.monotonic() > deadline:
                     managed.child.kill()
                 self._sleep(READINESS_POLL_S)

@@ -31,8 +31,8 @@ class UnixAccount:
     gid: int
     groups: frozenset[int] = frozenset()  # besides
 
-    def own(self, path: Path, mode: int) -> None:
-        """`path` is a directory of this account with exactly this mode."""
+    def make_directory(self, path: Path, mode: int) -> None:
+        """Afterwards `path` is a directory of this account with exactly this mode."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()
         if found.st_uid != self.uid or (not os.geteuid() and found.st_gid != self.gid):

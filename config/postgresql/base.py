@@ -14,7 +14,7 @@ _LARGE = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9]++(?:\.[0-9]++)?e\+[0-9]++')
 
 class DatabaseOperations(operations.DatabaseOperations):
     def adapt_json_value(self, value: Any, encoder: type[json.JSONEncoder] | None) -> Any:
-        return Jsonb(value, dumps=lambda given: encode_json(given, encoder))
+        return Jsonb(value, dumps=lambda document: encode_json(document, encoder))
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -28,5 +28,5 @@ def encode_json(value: Any, encoder: type[json.JSONEncoder] | None = None) -> st
 
 
 def _with_point(found: re.Match[str]) -> str:
-    said = found.group()
-    return said if said.startswith('"') else f"{float(said):.1f}"
+    text = found.group()
+    return text if text.startswith('"') else f"{float(text):.1f}"

@@ -70,7 +70,7 @@ class ContainerBackend:
     def _try(self, runtime: OciRuntime) -> str | None:
         source = Containers(runtime, _TRIAL, self._root, self._driver)
         try:
-            slot = source.take(SlotDisk.of(Limits()), _PATIENCE_S)
+            slot = source.take(SlotDisk.from_limits(Limits()), _PATIENCE_S)
         except RunRefused as reason:
             return str(reason)
         slot.kill()

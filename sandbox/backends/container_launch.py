@@ -138,11 +138,11 @@ class ContainerLaunch:
         self._channel.settimeout(self._timeout_s)
         try:
             frames.send(self._channel, guest.GO)
-            said = frames.FrameReader(self._channel, _NOTE_BYTES).read()
+            note = frames.FrameReader(self._channel, _NOTE_BYTES).read()
         except (BrokenPipeError, frames.ConnectionEnded, frames.FrameTooLarge):
             raise RuntimeFailed(f"its first process ended: {self._last_words()}") from None
-        if said != guest.READY:
-            raise RuntimeFailed(said.removeprefix(guest.FAILED).decode("utf-8", "replace"))
+        if note != guest.READY:
+            raise RuntimeFailed(note.removeprefix(guest.FAILED).decode("utf-8", "replace"))
         self._channel.settimeout(None)
 
     def _check(self, pid: int, profile: Profile, opened: list[int]) -> None:
@@ -160,10 +160,10 @@ class ContainerLaunch:
     def _last_words(self) -> str:
         os.set_blocking(self._err, False)
         try:
-            said = os.read(self._err, _NOTE_BYTES).decode("utf-8", "replace").strip()
+            words = os.read(self._err, _NOTE_BYTES).decode("utf-8", "replace").strip()
         except BlockingIOError:
-            said = ""
-        return said.splitlines()[-1] if said else "it said nothing"
+            words = ""
+        return words.splitlines()[-1] if words else "it said nothing"
 
 
 def _check_same(path: str, source: int, target: str) -> None:

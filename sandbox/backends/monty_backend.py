@@ -64,10 +64,10 @@ class MontyBackend:
 
     def flaw(self) -> str | None:
         try:
-            said = _try()
+            output = _try()
         except (OSError, subprocess.SubprocessError) as error:
             return f"Monty does not run here: {error}. {_FIX}"
-        return None if said == "2" else f"Monty does not run here: {said[-200:]}. {_FIX}"
+        return None if output == "2" else f"Monty does not run here: {output[-200:]}. {_FIX}"
 
     def template(self, profile: Profile) -> SlotSource:
         return self._make(replace(profile, libraries=(*profile.libraries, *libraries())))

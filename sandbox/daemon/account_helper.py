@@ -246,8 +246,8 @@ def _check(pidfd: int, uid: int) -> None:
 def _become(start: Start, received: list[int], uid: int, owner: int, parent: int) -> NoReturn:
     """In the child, for paths may lie on slow file systems: no root any more, then the command.
     The last descriptor is where it says why that cannot be; it is closed with the command."""
-    *given, says = received
-    descriptors = dict(zip(start.numbers, given, strict=True))
+    *received_descriptors, says = received
+    descriptors = dict(zip(start.numbers, received_descriptors, strict=True))
     high = max(start.numbers) + 1
     says = fcntl.fcntl(says, fcntl.F_DUPFD_CLOEXEC, high)
     try:

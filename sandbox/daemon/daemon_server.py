@@ -134,13 +134,13 @@ class Service:
         return "without control groups Strict has one process, and this runtime needs more"
 
     def run(self, order: Order, worker: WorkerChannel) -> tuple[SandboxResult, bytes]:
-        asked = time.monotonic()
+        received_at = time.monotonic()
         limits = clamp_limits(order.profile.level, order.limits, self.capability.counted)
         order = replace(order, limits=limits)
         try:
             for _ in range(_MOST_DEAD_SLOTS):
                 with self._living(order) as slot, suppress(SlotEnded):
-                    return self._perform(order, slot, worker, asked)
+                    return self._perform(order, slot, worker, received_at)
             raise RunRefused(ErrorCode.LAUNCH_FAILED, "every slot died before it had its job")
         except RunRefused as reason:
             log("run_refused", code=reason.code, reason=str(reason))
@@ -149,7 +149,7 @@ class Service:
     @contextmanager
     def _living(self, order: Order) -> Iterator[SandboxSlot]:
         """A slot for one run, cleared away afterwards. Raises Refused with LAUNCH_FAILED."""
-        with self._slots.taken(order.organization, order.profile, order.limits) as slot:
+        with self._slots.take_slot(order.organization, order.profile, order.limits) as slot:
             try:
                 yield slot
             finally:
@@ -158,17 +158,17 @@ class Service:
                 self._janitor.clear(slot)
 
     def _perform(
-        self, order: Order, slot: SandboxSlot, worker: WorkerChannel, asked: float
+        self, order: Order, slot: SandboxSlot, worker: WorkerChannel, received_at: float
     ) -> tuple[SandboxResult, bytes]:
         """Raises SlotEnded, if possible before the egress sockets are attached: that happens
         once."""
-        if slot.ended:
+        if slot.has_ended:
             raise SlotEnded
         sandbox_id = f"{os.getpid()}-{next(self._numbers)}"
         share = self._quotas.share(order.profile, order.limits, slot.operations)
         with self._doors.opened(slot, order.ticket), share as shared:
             run = SandboxRun(slot, order.limits, worker, shared)
-            return run.perform(order.body, time.monotonic() - asked, sandbox_id)
+            return run.perform(order.body, time.monotonic() - received_at, sandbox_id)
 
     def hold(self, spec: ServerSpec, ticket: str | None, worker: socket.socket) -> None:
         """A lasting server, for as long as this connection is held; what is refused is answered."""
@@ -182,8 +182,8 @@ class Service:
             self._servers.hold(spec, ticket, worker)
         except RunRefused as reason:
             log("server_refused", code=reason.code, reason=str(reason))
-            said = {"type": "refused", "code": reason.code, "reason": str(reason)}
-            wire.send(worker, wire.encode(said))
+            refusal = {"type": "refused", "code": reason.code, "reason": str(reason)}
+            wire.send(worker, wire.encode(refusal))
 
     def describe(self) -> dict[str, Any]:
         counts = {**self._slots.counts(), "servers": self._servers.count()}

@@ -69,7 +69,9 @@ class SandboxedServers:
                 reason = held.until_end()
             slot.kill()
             log("server_ended", organization=spec.organization, pid=slot.pid, reason=reason)
-            wire.send(worker, wire.encode({"type": "ended", "reason": reason, "said": held.said()}))
+            wire.send(
+                worker, wire.encode({"type": "ended", "reason": reason, "said": held.read_stderr()})
+            )
 
     def close(self) -> None:
         """End them all; no other can be requested."""
@@ -105,7 +107,7 @@ class SandboxedServers:
         with self._lock:
             self._templates.add(template)
         try:
-            slot = template.take(SlotDisk.of(spec.limits), _SLOT_TIMEOUT_S)
+            slot = template.take(SlotDisk.from_limits(spec.limits), _SLOT_TIMEOUT_S)
             try:
                 yield slot
             finally:
@@ -172,7 +174,7 @@ class _RunningServer:
                     return self._corrected(reason)
             self._listen_again()
 
-    def said(self) -> str:
+    def read_stderr(self) -> str:
         """The last of it; what was written before the end may still be in the pipe."""
         os.set_blocking(self._slot.stderr, False)
         try:

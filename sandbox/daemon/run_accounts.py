@@ -182,7 +182,7 @@ class AccountHelperClient:
             raise OSError(answer["flaw"])
         return answer, received
 
-    def tell(self, request: dict[str, Any], descriptors: list[int]) -> None:
+    def notify(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """What is not answered. Without a helper all runs have ended."""
         with self._lock, suppress(BrokenPipeError, ConnectionResetError):
             self._send(request, descriptors)
@@ -219,13 +219,13 @@ class LeasedAccount:
         self._enter(pid, None)
 
     def kill(self, pidfd: int) -> None:
-        self.helper.tell({"kind": "kill", "uid": self.uid}, [pidfd])
+        self.helper.notify({"kind": "kill", "uid": self.uid}, [pidfd])
 
     def kill_session(self, leader: int) -> None:
         over, held = os.pipe2(os.O_CLOEXEC)
         request = {"kind": "kill_session", "uid": self.uid, "leader": leader}
         try:
-            self.helper.tell(request, [held])
+            self.helper.notify(request, [held])
         finally:
             os.close(held)
         with os.fdopen(over, "rb") as end:

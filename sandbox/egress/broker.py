@@ -107,16 +107,16 @@ class Peer:
         finally:
             self._frames.drop_doors()
 
-    async def _do(self, asked: Fields) -> dict[str, Any]:
-        match asked.text("type"):
+    async def _do(self, request: Fields) -> dict[str, Any]:
+        match request.text("type"):
             case "open" if self._own is None and self._broker.may_open(self._uid):
-                policy = EgressPolicy.from_wire(asked.value("policy"))
-                self._own = self._broker.open(policy, asked.text("organization"))
+                policy = EgressPolicy.from_wire(request.value("policy"))
+                self._own = self._broker.open(policy, request.text("organization"))
                 return {"ticket": self._own.name}
             case "close" if self._own is not None:
                 return {"tally": (await self._close(self._own)).to_wire()}
             case "attach" if self._led is None and self._broker.may_attach(self._uid):
-                return self._attach(asked.text("ticket"))
+                return self._attach(request.text("ticket"))
         raise RunRejected("that is not yours to ask now")
 
     def _attach(self, name: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Frames:
 
     async def next(self) -> bytes | None:
         """None at the end of the connection. Raises OSError, and SpecInvalid for a large one."""
-        while (frame := self._whole()) is None:
+        while (frame := self._take_frame()) is None:
             if not (received := await self._receive()):
                 return None
             self._buffer += received
@@ -67,7 +67,7 @@ class Frames:
         while self.doors:
             self.doors.pop().close()
 
-    def _whole(self) -> bytes | None:
+    def _take_frame(self) -> bytes | None:
         if len(self._buffer) < _PREFIX.size:
             return None
         (length,) = _PREFIX.unpack_from(self._buffer)

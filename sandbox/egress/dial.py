@@ -135,7 +135,7 @@ class Dialer:
         self._resolver, self._gate, self._trust = resolver, gate, trust
         self._organization = organization
 
-    def of(self, organization: str) -> "Dialer":
+    def for_organization(self, organization: str) -> "Dialer":
         """The same, whose lookups of names count as this organization's."""
         return Dialer(self._resolver, self._gate, self._trust, organization)
 

@@ -32,7 +32,7 @@ class RunEgress:
         self.ledger = Ledger(policy.limits)
         self._rules = Rules(policy)
         self._dialer = dialer
-        self._turns = dialer.of(organization).turns()
+        self._turns = dialer.for_organization(organization).turns()
         self._patience = asyncio.Lock()
         self._penalties = 0
 
@@ -43,21 +43,21 @@ class RunEgress:
             await asyncio.sleep(min(self._penalties * _PENALTY_STEP_S, _MOST_PENALTY_S))
 
     @asynccontextmanager
-    async def request(self, door: str, asked: EgressRequest) -> AsyncIterator[EgressResponse]:
+    async def request(self, door: str, request: EgressRequest) -> AsyncIterator[EgressResponse]:
         """The answer, its body still to come. No redirect is followed. Raises Denied."""
         with self.ledger.attempt(door) as entry:
-            async with self._in_time(asked.timeout_s):
-                entry.method, entry.host = asked.method, host_in_url(asked.url)
+            async with self._in_time(request.timeout_s):
+                entry.method, entry.host = request.method, host_in_url(request.url)
                 self.ledger.check_share()
-                url = _read(asked, entry)
-                rule = self._rules.admit(asked.method, url)
+                url = _read(request, entry)
+                rule = self._rules.admit(request.method, url)
                 line = await self._connect(entry, url.host, url.port)
                 try:
                     secret = url.scheme == "https" or line.opened
-                    request = outgoing(asked, url, rule.headers if secret else ())
+                    head = outgoing(request, url, rule.headers if secret else ())
                     stream = await self._stream(url, line)
                     upstream = EgressUpstream(stream, entry)
-                    await upstream.send(request, asked.body)
+                    await upstream.send(head, request.body)
                     answer = await upstream.answer()
                     entry.status = answer.status
                     yield answer
@@ -101,11 +101,11 @@ class RunEgress:
             raise Denied(Code.TIMEOUT, "the request took too long") from None
 
 
-def _read(asked: EgressRequest, entry: EgressLedgerEntry) -> Url:
+def _read(request: EgressRequest, entry: EgressLedgerEntry) -> Url:
     with _malformed_denied():
-        url = Url.parse(asked.url)
+        url = Url.parse(request.url)
     entry.host, entry.port = url.host.text, url.port
-    check(asked.headers)
+    check(request.headers)
     return url
 
 

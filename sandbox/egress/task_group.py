@@ -17,7 +17,7 @@ class TaskGroup:
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._log_crashed_task)
         return task
 
     async def end(self) -> None:
@@ -36,7 +36,7 @@ class TaskGroup:
     async def __aexit__(self, *_: object) -> None:
         await self.end()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _log_crashed_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             where = error.__traceback__

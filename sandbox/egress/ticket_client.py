@@ -55,8 +55,8 @@ class EgressClient:
     def open(self, policy: EgressPolicy, organization: str) -> Ticket:
         """Raises OSError when there is no broker, SpecInvalid when it does not take the policy."""
         line = self._line()
-        asked = {"type": "open", "policy": policy.to_wire(), "organization": organization}
-        answer = line.ask(asked)
+        request = {"type": "open", "policy": policy.to_wire(), "organization": organization}
+        answer = line.ask(request)
         if "refused" in answer:
             self.keep(line)
             raise SpecInvalid(answer["refused"])
@@ -163,8 +163,8 @@ def attach(
 
 
 def _present(lifeline: socket.socket, ticket: str, doors: list[socket.socket]) -> None:
-    asked = control.encode({"type": "attach", "ticket": ticket})
-    socket.send_fds(lifeline, [asked], [door.fileno() for door in doors])
+    request = control.encode({"type": "attach", "ticket": ticket})
+    socket.send_fds(lifeline, [request], [door.fileno() for door in doors])
     answer = read_answer(FrameReader(lifeline, control.FRAME_CAP))
     if "refused" in answer:
         raise _unavailable(f"the egress broker refused: {answer['refused']}")

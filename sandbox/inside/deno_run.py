@@ -118,10 +118,10 @@ def _read_frame(channel: socket.socket) -> bytes | None:
     return channel.recv(length, socket.MSG_WAITALL)
 
 
-def _environment(given: list[tuple[str, str]]) -> dict[str, str]:
+def _environment(variables: list[tuple[str, str]]) -> dict[str, str]:
     """What the template has, but for what its own interpreter needs; then what is given."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
-    return own | dict(given)
+    return own | dict(variables)
 
 
 def _read(channel: socket.socket) -> Any:

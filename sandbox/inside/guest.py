@@ -50,9 +50,9 @@ def take_channel() -> socket.socket:
 
 def await_parent(channel: socket.socket) -> None:
     """Until the runtime has left and sandboxd is the parent, whose end shall be this one's too."""
-    said = frames.FrameReader(channel, len(GO)).read()
-    if said != GO:
-        raise ValueError(f"unexpected {said!r}")
+    note = frames.FrameReader(channel, len(GO)).read()
+    if note != GO:
+        raise ValueError(f"unexpected {note!r}")
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -111,9 +111,9 @@ class ReportedEnding:
     def describe(self, error: Exception) -> dict[str, str]:
         if not isinstance(error, MontyRuntimeError | MontySyntaxError):
             return runner.describe(error)
-        inner, said = error.exception(), self._said
-        if said is not None and type(inner) is Exception and str(inner) == said.message:
-            return runner.describe(said)
+        inner, reported = error.exception(), self._said
+        if reported is not None and type(inner) is Exception and str(inner) == reported.message:
+            return runner.describe(reported)
         if isinstance(inner, MemoryError):
             return runner.describe(inner)
         return {"code": "TOOL_ERROR", "message": f"{summary(error)}{place(error)}"}

@@ -93,16 +93,16 @@ def request(
     if not 0 < timeout_s <= _LONGEST_S:
         raise EgressError("REQUEST_INVALID", f"timeout_s is a number up to {_LONGEST_S}")
     deadline = time.monotonic() + timeout_s
-    asked = _Request(method.upper(), _escaped(url), _complete(headers or {}), body)
+    current = _Request(method.upper(), _escaped(url), _complete(headers or {}), body)
     left = redirects
     while True:
-        answer = _perform(asked, deadline, _MOST_BYTES if max_bytes is None else max_bytes)
-        following = asked.after(answer) if redirects else None
+        answer = _perform(current, deadline, _MOST_BYTES if max_bytes is None else max_bytes)
+        following = current.redirected_request(answer) if redirects else None
         if following is None:
             return answer
         if left == 0:
             raise EgressError("TOO_MANY_REDIRECTS", f"more than {redirects} redirects")
-        asked, left = following, left - 1
+        current, left = following, left - 1
 
 
 def open_door(descriptor: int) -> None:
@@ -157,7 +157,7 @@ class _Request(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
-    def after(self, answer: Response) -> "_Request | None":
+    def redirected_request(self, answer: Response) -> "_Request | None":
         """The request a redirect asks for; None when there is none to follow."""
         location = answer.headers.get("location")
         if answer.status not in _REDIRECTS or location is None:
@@ -172,14 +172,14 @@ class _Request(NamedTuple):
         return _Request(method, url, headers, body)
 
 
-def _perform(asked: _Request, deadline: float, max_bytes: int) -> Response:
+def _perform(request: _Request, deadline: float, max_bytes: int) -> Response:
     if _door is None or _door.pid != os.getpid():
         raise EgressError("NETWORK_OFF", "this process has no way out")
-    with _door.conversation(asked, deadline) as talk:
+    with _door.conversation(request, deadline) as talk:
         status, headers = talk.head()
         unpacker = _Unpacker(headers.get("content-encoding", ""), max_bytes)
         body = b"".join(unpacker.unpacked(talk.pieces()))
-    return Response(status, headers, body, asked.url)
+    return Response(status, headers, body, request.url)
 
 
 class _Door:
@@ -196,12 +196,12 @@ class _Door:
         self._last = 0
         self._waiting: dict[int, deque[Frame]] = {}
 
-    def conversation(self, asked: _Request, deadline: float) -> "_HttpExchange":
+    def conversation(self, request: _Request, deadline: float) -> "_HttpExchange":
         head = {
-            "method": asked.method,
-            "url": asked.url,
-            "headers": list(asked.headers.items()),
-            "length": len(asked.body),
+            "method": request.method,
+            "url": request.url,
+            "headers": list(request.headers.items()),
+            "length": len(request.body),
             "timeout_s": max(0.001, deadline - time.monotonic()),
         }
         payload = json.dumps(head).encode()
@@ -210,7 +210,7 @@ class _Door:
         with self._sending:
             number = self._announce()
             self._channel_send(Frame(FrameKind.REQUEST, number, payload))
-        return _HttpExchange(self, number, asked.body, deadline + _SPARE_S)
+        return _HttpExchange(self, number, request.body, deadline + _SPARE_S)
 
     def _announce(self) -> int:
         with self._changed:
@@ -299,12 +299,12 @@ class _HttpExchange:
 
     def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers. Raises EgressError."""
-        said = json.loads(self._next().payload)
+        answer = json.loads(self._next().payload)
         headers: dict[str, str] = {}
-        for name, value in said["headers"]:
+        for name, value in answer["headers"]:
             glue = "\n" if name == "set-cookie" else ", "
             headers[name] = f"{headers[name]}{glue}{value}" if name in headers else value
-        return said["status"], headers
+        return answer["status"], headers
 
     def pieces(self) -> Iterator[bytes]:
         while (frame := self._next()).kind == FrameKind.BODY:
@@ -314,8 +314,8 @@ class _HttpExchange:
         frame = self._door.next_frame(self._number, self._deadline)
         self._over = frame.kind in {FrameKind.END, FrameKind.REFUSED}
         if frame.kind == FrameKind.REFUSED:
-            said = json.loads(frame.payload)
-            raise EgressError(said["code"], said["message"])
+            refusal = json.loads(frame.payload)
+            raise EgressError(refusal["code"], refusal["message"])
         return frame
 
 
@@ -369,10 +369,10 @@ def _lost() -> EgressError:
 
 
 def _complete(headers: Mapping[str, str]) -> dict[str, str]:
-    given = {name.lower(): value for name, value in headers.items()}
-    if not all(isinstance(value, str) for value in given.values()):
+    lowered = {name.lower(): value for name, value in headers.items()}
+    if not all(isinstance(value, str) for value in lowered.values()):
         raise EgressError("REQUEST_INVALID", "the value of a header is a text")
-    return {"accept": "*/*", "accept-encoding": "gzip, deflate", "user-agent": "toolcrib"} | given
+    return {"accept": "*/*", "accept-encoding": "gzip, deflate", "user-agent": "toolcrib"} | lowered
 
 
 def _escaped(url: str) -> str:

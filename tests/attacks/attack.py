@@ -1,4 +1,4 @@
-"""What an attack is: code that runs inside, and what somebody outside sees when it worked.
+"""What an attack is: code that runs inside, and what is seen from outside when it worked.
 
 An attack returns what it got; who was stopped returns nothing, or dies of the refusal.
 """
@@ -20,7 +20,7 @@ type PolicyFor = Callable[[Scene], EgressPolicy]
 NONE, STANDARD = IsolationLevel.NONE, IsolationLevel.STANDARD
 STRICT, RESTRICTED = IsolationLevel.STRICT, IsolationLevel.RESTRICTED
 ALL = tuple(IsolationLevel)
-WALLED = (STANDARD, STRICT, RESTRICTED)
+SANDBOXED = (STANDARD, STRICT, RESTRICTED)
 NOTHING_RUNS = (STRICT, RESTRICTED)
 # Its private places have the usual size: only such slots are made in advance.
 USUAL = Limits(
@@ -37,8 +37,8 @@ ONLY_X86 = "" if X86 else "it is machine code of another processor"
 
 @dataclass(frozen=True)
 class Hole:
-    """What works in spite of the wall, and why. `finding` is a pattern of the one fault that is
-    then told. Where it is `certain` an attack that is contained fails: its mark is to go."""
+    """What works in spite of the sandbox, and why. `finding` is a pattern of the one fault that
+    is then reported. Where it is `certain` an attack that is contained fails: its mark is to go."""
 
     why: str
     finding: str
@@ -57,7 +57,7 @@ class Attack:
     """`ends` are the error codes one of which a run must end with; empty: it may end well.
 
     `seen` is what shows that it worked. `toothless` says why it does not work here even without
-    the wall, `unsolved` why it works at some levels in spite of it. `extra` goes to its parameters.
+    a sandbox, `unsolved` why it works at some levels inside one. `extra` goes to its parameters.
     A `silent` one asks for nothing that the egress broker would count. Those of one body that
     leave nothing behind are first tried `together`, in one run. What is `counted` needs a control
     group: without one there is no honest limit for a tree of processes.
@@ -108,7 +108,7 @@ DUELS: dict[str, Duel] = {}
 
 def attack(
     *,
-    levels: tuple[IsolationLevel, ...] = WALLED,
+    levels: tuple[IsolationLevel, ...] = SANDBOXED,
     seen: tuple[Judge, ...] = (got_something,),
     ends: tuple[str, ...] = (),
     toothless: str = "",
@@ -155,7 +155,7 @@ def attack(
 def duel(
     prober: Body,
     *,
-    levels: tuple[IsolationLevel, ...] = WALLED,
+    levels: tuple[IsolationLevel, ...] = SANDBOXED,
     at_once: bool = True,
     same_organization: bool = False,
     newcomer: bool = False,

@@ -11,7 +11,7 @@ import pytest
 from sandbox.spec import IsolationLevel
 from tests.attacks.brokers import brokering
 from tests.attacks.control import Run
-from tests.attacks.siege import Wall, besieged
+from tests.attacks.siege import Siege, besieged
 from tests.attacks.tally import TALLY
 from tests.sandbox.conftest import Daemon, remove_groups
 
@@ -30,7 +30,7 @@ type MakeDaemon = Callable[[], Daemon]
 
 @pytest.fixture(scope="session", autouse=True)
 def control(request: pytest.FixtureRequest) -> Iterator[Run | None]:
-    """Begun at once where it is asked for: it has a machine of its own, and waits for nobody."""
+    """Starts at once where a test needs it: it has a machine of its own and waits for nothing."""
     wanted = any(item.path.name == "test_control.py" for item in request.session.items)
     run = Run() if wanted else None
     yield run
@@ -63,13 +63,13 @@ def broker() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def wall(laden: tuple[str, ...], secret: str, broker: str) -> Iterator[Wall]:
+def siege(laden: tuple[str, ...], secret: str, broker: str) -> Iterator[Siege]:
     with tempfile.TemporaryDirectory(prefix="tc") as directory:
         os.chmod(directory, 0o755)
         daemon = Daemon(directory, GROUPS, "--egress", broker, through=laden)
         daemon.start()
-        with besieged(daemon, GROUPS, secret, broker) as wall:
-            yield wall
+        with besieged(daemon, GROUPS, secret, broker) as siege:
+            yield siege
         daemon.stop()
         remove_groups(GROUPS)
 
@@ -93,18 +93,18 @@ def make_daemon() -> Iterator[MakeDaemon]:
 
 
 @pytest.fixture
-def needs(wall: Wall) -> Callable[[IsolationLevel], None]:
+def needs(siege: Siege) -> Callable[[IsolationLevel], None]:
     """Skips what this machine does not serve; another test says that it serves everything."""
 
     def need(level: IsolationLevel) -> None:
-        if level not in wall.served:
+        if level not in siege.served:
             pytest.skip(f"{level} is not served here")
 
     return need
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line: how many were contained, how, and how many bite without the wall."""
+    """One line: how many were contained, how, and how many bite without a sandbox."""
     line = TALLY.line()
     if line:
         terminalreporter.write_line(line)

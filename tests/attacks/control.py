@@ -1,8 +1,8 @@
-"""The same attacks without the wall: an ordinary user's processes in a throw-away machine.
+"""The same attacks without a sandbox: an ordinary user's processes in a throw-away machine.
 
-`python -m tests.attacks.control` tells which of them work. What keeps the machine whole meanwhile
-is not the wall: namespaces for all of them together, hard limits far above the wall's, and an end
-to everything after each.
+`python -m tests.attacks.control` tells which of them work. Meanwhile namespaces for
+all of them together, hard limits far above those of the sandbox, and an end to everything after
+each attack keep the machine whole.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ from tests.conditions import LIMIT_S
 from tests.sandbox.run_observer import wait_readable
 
 _ROOT = Path(__file__).resolve().parents[2]
-_SOMEBODY = 61918
+_UNUSED_UID = 61918
 _TRIES = 20  # of two processes that attack one another
 _METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
 _COVERED = {
@@ -45,7 +45,7 @@ _COVERED = {
 
 @dataclass
 class Bite:
-    """What one attack did without the wall; empty when it did nothing."""
+    """What one attack did without a sandbox; empty when it did nothing."""
 
     name: str
     what: str
@@ -70,13 +70,13 @@ class Run:
     def __init__(self, *names: str) -> None:
         command = [sys.executable, "-m", "tests.attacks.control", "--inside", *names]
         environment = os.environ | {"SIEGE_SECRET": f"secret-{uuid4().hex}"}
-        self._told = tempfile.TemporaryFile()  # noqa: SIM115 - read when all is over
+        self._report = tempfile.TemporaryFile()  # noqa: SIM115 - read when all is over
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - the same
         self._process = subprocess.Popen(
             command,
             cwd=_ROOT,
             env=environment,
-            stdout=self._told,
+            stdout=self._report,
             stderr=self._complaints,
             start_new_session=True,  # signals to the group reach out of namespaces
         )
@@ -87,13 +87,13 @@ class Run:
             self._complaints.seek(0)
             last = self._complaints.read()[-2_000:].decode("utf-8", "replace")
             raise RuntimeError(f"the control broke down with {status}: {last}")
-        self._told.seek(0)
-        return [Bite(**json.loads(line)) for line in self._told]
+        self._report.seek(0)
+        return [Bite(**json.loads(line)) for line in self._report]
 
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._told.close()
+        self._report.close()
         self._complaints.close()
 
 
@@ -109,7 +109,7 @@ def inside(names: list[str]) -> int:
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     child = os.fork()
     if child == 0:
-        _last(names, uid or _SOMEBODY)
+        _last(names, uid or _UNUSED_UID)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -118,10 +118,10 @@ def _last(names: list[str], uid: int) -> NoReturn:
     try:
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         furnish()
-        with Scene(uid, os.environ["SIEGE_SECRET"], without_wall=True) as scene:
+        with Scene(uid, os.environ["SIEGE_SECRET"], without_sandbox=True) as scene:
             for path in (scene.base / "secret", "/"):
                 os.set_inheritable(os.open(path, os.O_RDONLY), True)
-            for bite in Control(scene).all(names):
+            for bite in Control(scene).run_attacks(names):
                 print(json.dumps(vars(bite)), flush=True)
         status = 0
     except BaseException:  # noqa: BLE001 - the outermost edge of this process
@@ -131,7 +131,7 @@ def _last(names: list[str], uid: int) -> NoReturn:
 
 
 def furnish() -> None:
-    """Private places to fill, a network with nobody in it, and the interpreter for everybody."""
+    """Private places to fill, an empty network, and the interpreter for every user."""
     libc.mount("none", "/", flags=libc.MS_REC | libc.MS_PRIVATE)
     for place, options in _COVERED.items():
         _cover(place, options)
@@ -176,9 +176,10 @@ def _name_hosts() -> None:
 class Control:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._told: list[dict[str, Any]] = []  # children find it in the memory they begin with
+        # Children find it in the memory they begin with.
+        self._all_parameters: list[dict[str, Any]] = []
 
-    def all(self, names: list[str]) -> Iterator[Bite]:
+    def run_attacks(self, names: list[str]) -> Iterator[Bite]:
         for attack in suite.ATTACKS.values():
             if not names or attack.name in names:
                 yield Bite(attack.name, self._suffer_patiently(attack), attack.toothless)
@@ -223,9 +224,9 @@ class Control:
         return "; ".join(f"it got {ascii(one.value)[:200]}" for one in answers if one.value)
 
     def _at_once(self, duel: Duel) -> list[Answer]:
-        with self._scene.meeting() as (told, answer):
+        with self._scene.meeting() as (ready, answer):
             holder = Plain(duel.holder, self._parameters(duel), self._scene)
-            while not wait_readable(told, 0.02) and not holder.has_ended():
+            while not wait_readable(ready, 0.02) and not holder.has_ended():
                 continue
             prober = Plain(duel.prober, self._parameters(duel), self._scene).finish(2)
             os.write(answer, b"x")
@@ -233,8 +234,8 @@ class Control:
 
     def _parameters(self, attack: Attack | Duel) -> dict[str, Any]:
         ours = {"parent": os.getpid(), "sandboxd": f"{self._scene.base}/knock"}
-        self._told.append(self._scene.parameters(attack.limits, walled=False) | ours)
-        return self._told[-1]
+        self._all_parameters.append(self._scene.parameters(attack.limits, sandboxed=False) | ours)
+        return self._all_parameters[-1]
 
     def _look(self, answer: Answer, marker: str) -> Evidence:
         scene = self._scene
@@ -242,13 +243,13 @@ class Control:
             got=answer.value,
             outcome=answer.outcome,
             code=answer.code,
-            said=answer.said,
+            text=answer.text,
             cpu_ms=answer.cpu_ms,
             knocks=scene.knocks(),
             changes=scene.changes(),
             left=scene.traps(),
             survivors=scene.survivors(marker, patience_s=0.05),
-            secret_told=scene.secret in answer.said,
+            secret_leaked=scene.secret in answer.text,
             canary_dead=scene.canary_is_dead(),
             overstayed=answer.overstayed,
         )

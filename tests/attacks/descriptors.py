@@ -5,12 +5,12 @@ import fcntl
 import os
 import socket
 
-from tests.attacks.attack import ALL, STANDARD, WALLED, attack
-from tests.attacks.evidence import got_something, told_the_secret
+from tests.attacks.attack import ALL, SANDBOXED, STANDARD, attack
+from tests.attacks.evidence import got_something, leaked_the_secret
 from tests.attacks.kit import Parameters, Way, succeeds, what_works
 
 
-@attack(levels=ALL, seen=(told_the_secret,))
+@attack(levels=ALL, seen=(leaked_the_secret,))
 def reads_every_descriptor_it_has(p: Parameters) -> object:
     found: list[bytes] = []
     for number in range(4, 1024):
@@ -44,7 +44,7 @@ def takes_descriptors_off_the_channel(p: Parameters) -> object:
         return []
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def learns_who_is_at_the_other_end_of_the_channel(p: Parameters) -> object:
     """Credentials of the maker: its own when it made both ends."""
     channel = socket.socket(fileno=os.dup(3))
@@ -54,7 +54,7 @@ def learns_who_is_at_the_other_end_of_the_channel(p: Parameters) -> object:
     return [pid] if pid not in (0, os.getpid()) else []
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def gets_a_handle_of_who_is_at_the_other_end(p: Parameters) -> object:
     """SO_PEERPIDFD: a descriptor of the peer's process, which signals can be sent by."""
     channel = socket.socket(fileno=os.dup(3))
@@ -71,7 +71,7 @@ def opens_more_files_than_it_may(p: Parameters) -> object:
 
 @attack(levels=ALL, seen=(got_something,))
 def keeps_files_open_in_flight(p: Parameters) -> object:
-    """Sent and never received, a descriptor counts for nobody but the kernel."""
+    """Sent and never received, only the kernel counts such a descriptor."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     held = array.array("i", [os.open("/dev/null", os.O_RDONLY)] * 250)
     for _ in range(9):

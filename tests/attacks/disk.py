@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.spec import IsolationLevel
-from tests.attacks.attack import ALL, NONE, WALLED, attack
+from tests.attacks.attack import ALL, NONE, SANDBOXED, attack
 from tests.attacks.kit import Parameters
 from tests.attacks.sources import Body
 
@@ -13,7 +13,7 @@ _FULL = ("TOOL_ERROR", "DISK_LIMIT", "MEMORY_LIMIT", "EXITED", "OPERATIONS_LIMIT
 _QUOTA = {"shared_bytes": 16 << 20, "shared_files": 1024}
 
 
-def greedy(levels: tuple[IsolationLevel, ...] = WALLED, **limits: Any) -> Callable[[Body], Body]:
+def greedy(levels: tuple[IsolationLevel, ...] = SANDBOXED, **limits: Any) -> Callable[[Body], Body]:
     return attack(levels=levels, ends=_FULL, **limits)
 
 
@@ -53,7 +53,7 @@ def writes_beyond_its_place_to_shared_memory(p: Parameters) -> object:
 
 @greedy(levels=ALL)
 def makes_one_enormous_file(p: Parameters) -> object:
-    """It takes no room, and whoever copies it fills a disk."""
+    """It takes no room, and a program that copies it fills a disk."""
     name = os.path.join(os.environ.get("TMPDIR", "/tmp"), "enormous")
     with open(name, "wb") as file:
         file.truncate(1 << 40)
@@ -164,7 +164,7 @@ def leaves_links_for_a_clean_up_to_follow(p: Parameters) -> object:
 
 
 @attack(
-    levels=WALLED,
+    levels=SANDBOXED,
     tmp_inodes=11_000,
     tmp_bytes=64 << 20,
     toothless="nothing is asked for but to be cleared away",

@@ -9,13 +9,13 @@ import socket
 
 from sandbox.egress.rules.egress_policy import EgressLimits, EgressPolicy, HostRule
 from sandbox.spec import Network
-from tests.attacks.attack import STANDARD, STRICT, WALLED, attack
+from tests.attacks.attack import SANDBOXED, STANDARD, STRICT, attack
 from tests.attacks.evidence import (
     got_something,
     knocked,
-    said_too_much,
-    told_the_secret,
+    leaked_the_secret,
     was_let_through,
+    wrote_too_much,
 )
 from tests.attacks.kit import Parameters, ask, forever, succeeds, through_proxy
 from tests.attacks.scene import Scene
@@ -156,7 +156,7 @@ for _name, _url in {
 }.items():
     attack(
         levels=_LEVELS,
-        seen=(knocked, got_something, told_the_secret),
+        seen=(knocked, got_something, leaked_the_secret),
         network=Network.HELPER,
         egress=everything,
         variant=_name,
@@ -178,7 +178,7 @@ for _path in ("/closed", "/open/../closed", "/open/..%2fclosed", "/open/%2e%2e/c
               "/open%00/../../closed", "/./closed", "/open/%252e%252e/closed"):  # fmt: skip
     attack(
         levels=_LEVELS,
-        seen=(knocked, told_the_secret),
+        seen=(knocked, leaked_the_secret),
         network=Network.HELPER,
         egress=a_little,
         variant=_path,
@@ -203,7 +203,7 @@ for _method in (
 ):
     attack(
         levels=_LEVELS,
-        seen=(knocked, was_let_through, told_the_secret),
+        seen=(knocked, was_let_through, leaked_the_secret),
         network=Network.HELPER,
         egress=a_little,
         variant=ascii(_method),
@@ -235,7 +235,7 @@ for _name, _header in {
 }.items():
     attack(
         levels=_LEVELS,
-        seen=(knocked, told_the_secret),
+        seen=(knocked, leaked_the_secret),
         network=Network.HELPER,
         egress=a_little,
         variant=_name,
@@ -253,7 +253,7 @@ def follows_where_it_is_sent(p: Parameters) -> object:
 for _place in ("canary", "sneaky", "odd", "relative", "file", "further", "other"):
     attack(
         levels=_LEVELS,
-        seen=(knocked, told_the_secret),
+        seen=(knocked, leaked_the_secret),
         network=Network.HELPER,
         egress=a_little,
         variant=f"to {_place}",
@@ -262,7 +262,7 @@ for _place in ("canary", "sneaky", "odd", "relative", "file", "further", "other"
     )(follows_where_it_is_sent)
 
 
-@attack(levels=_LEVELS, seen=(told_the_secret,), network=Network.HELPER, egress=a_little)
+@attack(levels=_LEVELS, seen=(leaked_the_secret,), network=Network.HELPER, egress=a_little)
 def searches_itself_for_credentials(p: Parameters) -> object:
     """They are added outside: after a request of its own there is nothing of them inside."""
     succeeds(lambda: ask(f"http://good.example:{p['ports']['web']}/open/lines", timeout_s=0.5))
@@ -272,7 +272,7 @@ def searches_itself_for_credentials(p: Parameters) -> object:
     return [one for one in values if isinstance(one, str) and one.startswith("secret-")]
 
 
-@attack(levels=_LEVELS, seen=(said_too_much,), network=Network.HELPER, egress=a_little,
+@attack(levels=_LEVELS, seen=(wrote_too_much,), network=Network.HELPER, egress=a_little,
         memory_bytes=512 << 20, output_bytes=40 << 20)  # fmt: skip
 def asks_for_more_than_it_may_have(p: Parameters) -> object:
     return ask(f"http://good.example:{p['ports']['web']}/open/flood", timeout_s=2)
@@ -341,8 +341,8 @@ def asks_the_proxy(p: Parameters) -> object:
     raw = p["raw"]
     for name, port in places.items():
         raw = raw.replace(name, str(port))
-    said = through_proxy(raw.encode("latin-1"))
-    return [said] if "200" in said[:20] and p["wanted"] else []
+    answer = through_proxy(raw.encode("latin-1"))
+    return [answer] if "200" in answer[:20] and p["wanted"] else []
 
 
 _TO_LOOPBACK = {
@@ -396,7 +396,7 @@ for _table, _policy in ((_TO_LOOPBACK, everything), (_BY_CONFUSION, a_little)):
     for _name, _raw in _table.items():
         attack(
             levels=_LEVELS,
-            seen=(knocked, told_the_secret),
+            seen=(knocked, leaked_the_secret),
             network=Network.PROXY,
             egress=_policy,
             variant=_name,
@@ -422,7 +422,7 @@ for _name, _to in {
     "to a metadata service": (2, 1, "169.254.169.254", 80),
 }.items():
     attack(
-        levels=WALLED,
+        levels=SANDBOXED,
         seen=(knocked, got_something),
         network=Network.PROXY,
         egress=everything,
@@ -433,7 +433,9 @@ for _name, _to in {
     )(goes_past_the_proxy)
 
 
-@attack(levels=WALLED, seen=(got_something,), network=Network.PROXY, egress=everything, silent=True)
+@attack(
+    levels=SANDBOXED, seen=(got_something,), network=Network.PROXY, egress=everything, silent=True
+)
 def listens_beside_the_proxy(p: Parameters) -> object:
     one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     one.bind(("127.0.0.1", 0))
@@ -453,7 +455,7 @@ for _name, _socket in {
     "many paths": (2, 1, 262),
 }.items():
     attack(
-        levels=WALLED,
+        levels=SANDBOXED,
         network=Network.PROXY,
         egress=everything,
         variant=f"for {_name}",

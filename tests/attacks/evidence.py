@@ -1,4 +1,4 @@
-"""What somebody outside sees of one attack, and the judgements on it.
+"""What is seen of one attack from outside, and the judgements on it.
 
 A judge says in a few words what worked, or nothing.
 """
@@ -23,18 +23,18 @@ OURS = frozenset(ErrorCode) - {
 
 @dataclass(frozen=True)
 class Evidence:
-    """`got` is what the attack itself reported, `said` all text that came out of the run."""
+    """`got` is what the attack itself reported, `text` all text that came out of the run."""
 
     got: Any
     outcome: RunOutcome
     code: str
-    said: str
+    text: str
     cpu_ms: float = 0
     knocks: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     survivors: int = 0
-    secret_told: bool = False
+    secret_leaked: bool = False
     canary_dead: bool = False
     overstayed: bool = False
     let_through: tuple[str, ...] = ()
@@ -44,8 +44,8 @@ def got_something(evidence: Evidence) -> str:
     return f"it got {ascii(evidence.got)[:200]}" if evidence.got else ""
 
 
-def told_the_secret(evidence: Evidence) -> str:
-    return "the secret came out" if evidence.secret_told else ""
+def leaked_the_secret(evidence: Evidence) -> str:
+    return "the secret came out" if evidence.secret_leaked else ""
 
 
 def knocked(evidence: Evidence) -> str:
@@ -96,8 +96,8 @@ def was_let_through(evidence: Evidence) -> str:
     return f"it was let through to {evidence.let_through}" if evidence.let_through else ""
 
 
-def said_too_much(evidence: Evidence) -> str:
-    return f"{len(evidence.said)} characters came out" if len(evidence.said) > 1 << 20 else ""
+def wrote_too_much(evidence: Evidence) -> str:
+    return f"{len(evidence.text)} characters came out" if len(evidence.text) > 1 << 20 else ""
 
 
 def got(value: object) -> Judge:
@@ -108,10 +108,10 @@ def got(value: object) -> Judge:
 def had_control_of_the_terminal(evidence: Evidence) -> str:
     """Bytes that no table of PostgreSQL takes; what a page shows it escapes itself."""
     try:
-        evidence.said.encode()
+        evidence.text.encode()
     except UnicodeEncodeError:
         return "half a surrogate pair came out"
-    return "NUL came out" if "\0" in evidence.said else ""
+    return "NUL came out" if "\0" in evidence.text else ""
 
 
 def hid_its_use(evidence: Evidence) -> str:
@@ -120,7 +120,7 @@ def hid_its_use(evidence: Evidence) -> str:
 
 
 ALWAYS: tuple[Judge, ...] = (
-    told_the_secret,
+    leaked_the_secret,
     knocked,
     changed_the_host,
     left_a_trap,

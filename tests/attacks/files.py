@@ -8,8 +8,8 @@ import stat
 import struct
 from pathlib import Path
 
-from tests.attacks.attack import ALL, NOTHING_RUNS, ONLY_ROOT, WALLED, attack
-from tests.attacks.evidence import changed_the_host, got_something, left_a_trap, told_the_secret
+from tests.attacks.attack import ALL, NOTHING_RUNS, ONLY_ROOT, SANDBOXED, attack
+from tests.attacks.evidence import changed_the_host, got_something, leaked_the_secret, left_a_trap
 from tests.attacks.kit import (
     Parameters,
     call,
@@ -21,24 +21,24 @@ from tests.attacks.kit import (
 )
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def reads_a_file_of_the_host(p: Parameters) -> object:
     return texts_of([p["secret"]])
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def climbs_with_dots(p: Parameters) -> object:
     return texts_of([climbing(p["secret"]), f"{p['arena']}/{climbing(p['secret'])}", "../secret"])
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def climbs_out_of_a_shared_directory_by_its_descriptor(p: Parameters) -> object:
     arena = os.open(p["arena"], os.O_RDONLY)
     way = os.open("../secret", os.O_RDONLY, dir_fd=arena)
     return os.read(way, 99).decode()
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def climbs_step_by_step_out_of_a_shared_directory(p: Parameters) -> object:
     os.chdir(p["arena"])
     for _ in range(40):
@@ -46,7 +46,7 @@ def climbs_step_by_step_out_of_a_shared_directory(p: Parameters) -> object:
     return texts_of([p["secret"].lstrip("/")])
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def climbs_from_a_directory_that_was_moved_up_meanwhile(p: Parameters) -> object:
     os.makedirs(f"{p['arena']}/a/b/c")
     deep = os.open(f"{p['arena']}/a/b/c", os.O_RDONLY)
@@ -54,7 +54,7 @@ def climbs_from_a_directory_that_was_moved_up_meanwhile(p: Parameters) -> object
     return os.read(os.open("../../secret", os.O_RDONLY, dir_fd=deep), 99).decode()
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def goes_through_the_magic_links_of_proc(p: Parameters) -> object:
     links = (
         "self/root",
@@ -66,13 +66,13 @@ def goes_through_the_magic_links_of_proc(p: Parameters) -> object:
     return texts_of(f"/proc/{link}{p['secret']}" for link in links)
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def goes_through_open_descriptors_upwards(p: Parameters) -> object:
     held = os.open(p["arena"], os.O_PATH)
     return texts_of([f"/proc/self/fd/{held}/../secret", f"/dev/fd/{held}/../secret"])
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def plants_a_link_and_follows_it(p: Parameters) -> object:
     ways = {"absolute": p["secret"], "relative": "../secret", "long": climbing(p["secret"])}
     for name, target in ways.items():
@@ -80,9 +80,9 @@ def plants_a_link_and_follows_it(p: Parameters) -> object:
     return texts_of(f"{p['arena']}/{name}" for name in ways)
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def exchanges_a_directory_for_a_link_while_reading(p: Parameters) -> object:
-    """Whoever checks the path before using it loses this sooner or later."""
+    """A program that checks the path before using it loses this sooner or later."""
     plain, link = f"{p['arena']}/plain", f"{p['arena']}/link"
     os.mkdir(plain)
     os.symlink(p["base"], link)
@@ -228,7 +228,7 @@ def opens_devices(p: Parameters) -> object:
     return what_works({name: lambda n=name: os.open(f"/dev/{n}", os.O_RDONLY) for name in names})
 
 
-@attack(levels=WALLED, seen=(left_a_trap, got_something))
+@attack(levels=SANDBOXED, seen=(left_a_trap, got_something))
 def makes_set_id_files(p: Parameters) -> object:
     at, flags = p["arena"], os.O_CREAT | os.O_WRONLY
     made = os.open(f"{at}/made", flags, 0o755)
@@ -296,7 +296,7 @@ def gives_files_away(p: Parameters) -> object:
     return what_works({str(to): lambda t=to: os.chown(made, t, t) for to in (0, 1, 1000)})
 
 
-@attack(levels=WALLED, toothless=ONLY_ROOT)
+@attack(levels=SANDBOXED, toothless=ONLY_ROOT)
 def starts_a_set_id_program_that_was_shared(p: Parameters) -> object:
     """It belongs to root and says who it runs as."""
     reading, writing = os.pipe()
@@ -337,7 +337,7 @@ def listens_to_changes_of_other_peoples_files(p: Parameters) -> object:
 
 @attack()
 def takes_leases_on_shared_files(p: Parameters) -> object:
-    """Whoever opens a leased file for writing waits for its holder."""
+    """A process that opens a leased file for writing waits for its holder."""
     held = os.open(f"{p['arena']}/leased", os.O_CREAT | os.O_RDONLY, 0o666)
     fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     return ["a lease"]

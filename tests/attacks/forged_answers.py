@@ -20,7 +20,7 @@ from tests.attacks.kit import Parameters, answer, forever
 
 _DEEP = 100_000
 # What a reader that means well takes: the last of two values, or half a character.
-_TAKEN_BY_OTHERS = {
+_LENIENT_PAYLOADS = {
     "not a number": b"RNaN",
     "infinity": b"R[Infinity]",
     "minus infinity": b"R-Infinity",
@@ -53,7 +53,7 @@ _TAKEN_BY_OTHERS = {
     "a literal of Python": b"R{'a': None}",
     "a tuple of Python": b"R(1, 2)",
 }
-_TAKEN_BY_NOBODY = {
+_MALFORMED_PAYLOADS = {
     "nothing": b"",
     "a result without a value": b"R",
     "a kind that there is not": b"X1",
@@ -91,12 +91,12 @@ def answers_uncleanly(p: Parameters) -> object:
     forever()
 
 
-for _name, _payload in (_TAKEN_BY_OTHERS | _TAKEN_BY_NOBODY).items():
+for _name, _payload in (_LENIENT_PAYLOADS | _MALFORMED_PAYLOADS).items():
     attack(
         levels=_SOME,
         seen=(was_believed,),
         ends=("INVALID_RESULT",),
-        toothless="" if _name in _TAKEN_BY_OTHERS else "any reader of JSON refuses it",
+        toothless="" if _name in _LENIENT_PAYLOADS else "any reader of JSON refuses it",
         variant=f"with {_name}",
         extra={"payload": _payload.hex()},
     )(answers_uncleanly)

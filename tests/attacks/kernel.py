@@ -10,7 +10,7 @@ import resource
 import socket
 import struct
 
-from tests.attacks.attack import ALL, ONLY_X86, STANDARD, STRICT, WALLED, attack
+from tests.attacks.attack import ALL, ONLY_X86, SANDBOXED, STANDARD, STRICT, attack
 from tests.attacks.evidence import left_a_trap
 from tests.attacks.kit import (
     NUMBERS,
@@ -19,7 +19,7 @@ from tests.attacks.kit import (
     is_reached,
     libc,
     prctl,
-    reached,
+    reached_calls,
     what_works,
 )
 
@@ -28,10 +28,12 @@ _PRIVILEGED = "asks for rights that no ordinary user has, before all else"
 
 def calls(p: Parameters) -> object:
     """Arguments as numbers; a text stands for its bytes."""
-    return reached({p["call"]: tuple(a.encode() if isinstance(a, str) else a for a in p["with"])})
+    return reached_calls(
+        {p["call"]: tuple(a.encode() if isinstance(a, str) else a for a in p["with"])}
+    )
 
 
-# name → arguments that an ordinary user is told to be wrong, or that work
+# name → arguments that are wrong for an ordinary user, or that work
 _REACHABLE: dict[str, tuple[object, ...]] = {
     "keyctl": (0, -3, 1),
     "add_key": ("user", "siege", "x", 1, -3),
@@ -125,7 +127,7 @@ _AT_NONE_TOO = frozenset({"keyctl", "add_key", "request_key", "io_uring_setup", 
 for _table, _toothless in ((_REACHABLE, ""), (_PRIVILEGED_CALLS, _PRIVILEGED)):
     for _name, _arguments in _table.items():
         attack(
-            levels=ALL if _name in _AT_NONE_TOO else WALLED,
+            levels=ALL if _name in _AT_NONE_TOO else SANDBOXED,
             variant=_name,
             extra={"call": _name, "with": list(_arguments)},
             toothless=_toothless,
@@ -140,7 +142,7 @@ def calls_numbers_of_another_table(p: Parameters) -> object:
 
 
 @attack(toothless="this kernel has no such calls either")
-def calls_numbers_that_nobody_knows(p: Parameters) -> object:
+def calls_unknown_numbers(p: Parameters) -> object:
     unknown = (*range(480, 1100), 0x7FFFFFFF, 0x3FFFFFFF, -1, -2, 1 << 31)
     return [number for number in unknown if is_reached(number, (-1, -1, -1, -1, -1, -1))]
 
@@ -237,7 +239,7 @@ def leaves_a_core_dump_where_it_stands(p: Parameters) -> object:
     return []
 
 
-@attack(levels=ALL, toothless="nobody may raise a hard limit, wall or not")
+@attack(levels=ALL, toothless="nobody may raise a hard limit, sandbox or not")
 def allows_itself_core_dumps(p: Parameters) -> object:
     resource.setrlimit(resource.RLIMIT_CORE, (1 << 24, 1 << 24))
     return ["a core dump"]
@@ -276,8 +278,8 @@ def loads_a_program_into_the_kernel(p: Parameters) -> object:
     return ["a filter on a socket"]
 
 
-@attack(levels=ALL, toothless="the kernel empties it, wall or not")
+@attack(levels=ALL, toothless="the kernel empties it, sandbox or not")
 def sees_secrets_in_memory_it_was_given(p: Parameters) -> object:
-    """Fresh memory is empty, whoever had it before."""
+    """Fresh memory is empty, whichever process had it before."""
     pages = mmap.mmap(-1, 8 << 20)
     return [at for at in range(0, len(pages), 4096) if pages[at]]

@@ -62,7 +62,7 @@ def succeeds(way: Way) -> bool:
     return True
 
 
-def reached(calls: dict[str, tuple[object, ...]]) -> list[str]:
+def reached_calls(calls: dict[str, tuple[object, ...]]) -> list[str]:
     """Those the kernel looked at: done, or wrong in their arguments, but not refused."""
     return [name for name, arguments in calls.items() if is_reached(name, arguments)]
 
@@ -161,9 +161,9 @@ def through_proxy(raw: bytes) -> str:
             return ""
 
 
-def tell(p: Parameters, word: str = "here") -> None:
+def report_ready(p: Parameters, word: str = "here") -> None:
     """To the other side of a duel: it begins when it has heard this."""
-    fifo = os.open(f"{p['arena']}/told", os.O_WRONLY)
+    fifo = os.open(f"{p['arena']}/ready", os.O_WRONLY)
     os.write(fifo, word.encode())
     os.close(fifo)
 

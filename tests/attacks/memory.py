@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.spec import MIB, IsolationLevel
-from tests.attacks.attack import ALL, NONE, STANDARD, WALLED, attack
+from tests.attacks.attack import ALL, NONE, SANDBOXED, STANDARD, attack
 from tests.attacks.kit import Parameters, call, forever, in_child
 from tests.attacks.sources import Body
 
@@ -89,7 +89,7 @@ def writes_to_pages_it_shares_with_its_parent(p: Parameters) -> object:
     return [len([os.read(hears, 1) for _ in range(6)])]
 
 
-@hungry(levels=WALLED)
+@hungry(levels=SANDBOXED)
 def fills_its_scratch_files(p: Parameters) -> object:
     with open("/tmp/full", "wb") as file:
         for _ in range(2 * p["limits"]["memory_bytes"] >> 20):
@@ -97,7 +97,7 @@ def fills_its_scratch_files(p: Parameters) -> object:
     return os.path.getsize("/tmp/full") >> 20
 
 
-@hungry(levels=WALLED)
+@hungry(levels=SANDBOXED)
 def fills_shared_memory_files(p: Parameters) -> object:
     with open("/dev/shm/full", "wb") as file:
         for _ in range(2 * p["limits"]["memory_bytes"] >> 20):

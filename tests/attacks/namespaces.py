@@ -14,7 +14,7 @@ from tests.attacks.kit import (
     NEW_NAMESPACES,
     Parameters,
     call,
-    reached,
+    reached_calls,
     rule_a_namespace,
     succeeds,
     what_works,
@@ -68,7 +68,7 @@ def enters_the_namespaces_of_others(p: Parameters) -> object:
 
 @attack(levels=ALL)
 def asks_to_enter_a_namespace(p: Parameters) -> object:
-    return reached({"setns": (os.pidfd_open(os.getpid()), 0)})
+    return reached_calls({"setns": (os.pidfd_open(os.getpid()), 0)})
 
 
 @attack()
@@ -117,7 +117,7 @@ for _name, _words in {
 def builds_mounts_by_the_newer_calls(p: Parameters) -> object:
     succeeds(lambda: rule_a_namespace("mount"))
     arena = p["arena"].encode()
-    return reached(
+    return reached_calls(
         {
             "fsopen": (b"tmpfs", 0),
             "open_tree": (-100, arena, 1),
@@ -138,7 +138,7 @@ def lists_mounts_by_number(p: Parameters) -> object:
     return [n for n in (457, 458) if succeeds(lambda one=n: call(one, request, found, 64, 0))]
 
 
-@attack(levels=ALL, toothless="an ordinary user may not, wall or not")
+@attack(levels=ALL, toothless="an ordinary user may not, sandbox or not")
 def takes_mounts_away(p: Parameters) -> object:
     """What lies below a mount comes to light."""
     return what_works(
@@ -166,7 +166,7 @@ def moves_its_root(p: Parameters) -> object:
 @attack()
 def exchanges_its_root(p: Parameters) -> object:
     succeeds(lambda: rule_a_namespace("mount"))
-    return reached({"pivot_root": (p["arena"].encode(), p["arena"].encode())})
+    return reached_calls({"pivot_root": (p["arena"].encode(), p["arena"].encode())})
 
 
 @attack(seen=(changed_the_host, got_something))
@@ -180,7 +180,7 @@ def renames_the_host(p: Parameters) -> object:
     )
 
 
-@attack(toothless="an ordinary user may not, wall or not")
+@attack(toothless="an ordinary user may not, sandbox or not")
 def turns_the_clock_back(p: Parameters) -> object:
     succeeds(rule_a_namespace)
     now = (ctypes.c_long * 2)(0, 0)

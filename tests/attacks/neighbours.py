@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 
-from tests.attacks.attack import ALL, STANDARD, STRICT, WALLED, Hole, duel
+from tests.attacks.attack import ALL, SANDBOXED, STANDARD, STRICT, Hole, duel
 from tests.attacks.kit import (
     NUMBERS,
     Parameters,
@@ -27,8 +27,8 @@ from tests.attacks.kit import (
     hear,
     in_child,
     libc,
+    report_ready,
     succeeds,
-    tell,
     what_works,
 )
 
@@ -44,7 +44,7 @@ def lists_scratch_places(p: Parameters) -> object:
     return [name for place in there for name in os.listdir(place) if name.startswith("from-")]
 
 
-@duel(lists_scratch_places, levels=WALLED, at_once=False, same_organization=True)
+@duel(lists_scratch_places, levels=SANDBOXED, at_once=False, same_organization=True)
 def leaves_files(p: Parameters) -> object:
     for place in ("/tmp", "/dev/shm"):
         what_works({place: lambda at=place: os.mkdir(f"{at}/from-{p['marker']}")})
@@ -61,7 +61,7 @@ def leaves_files_where_it_stands(p: Parameters) -> object:
 def keeps_files_while_another_looks(p: Parameters) -> object:
     for place in ("/tmp", "/dev/shm"):
         what_works({place: lambda at=place: os.mkdir(f"{at}/from-{p['marker']}")})
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -84,7 +84,7 @@ def locks_files_that_all_share(p: Parameters) -> object:
     ]
     for file in held:
         fcntl.flock(file, fcntl.LOCK_EX)
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -101,7 +101,7 @@ def tries_the_record_locks(p: Parameters) -> object:
 def locks_records_of_a_device(p: Parameters) -> object:
     file = os.open("/dev/null", os.O_RDWR)
     fcntl.lockf(file, fcntl.LOCK_EX)
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -111,7 +111,7 @@ def locks_records_by_descriptor(p: Parameters) -> object:
     """Locks of an open file are seen even by other files of the same process."""
     file = os.open("/dev/null", os.O_RDWR)
     fcntl.fcntl(file, 37, struct.pack("=hh4xqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))  # F_OFD_SETLK
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -124,40 +124,40 @@ def reads_a_directory_of_the_system(p: Parameters) -> object:
 
 
 @duel(reads_a_directory_of_the_system)
-def is_told_when_another_reads(p: Parameters) -> object:
-    """A signal for each access to a directory, whoever it is that reads there."""
+def is_notified_when_another_reads(p: Parameters) -> object:
+    """A signal for each access to a directory, by any process."""
     heard: list[int] = []
     signal.signal(signal.SIGIO, lambda *_: heard.append(1))
     for name in ("/usr/lib", os.path.dirname(os.__file__)):
         fcntl.fcntl(
             os.open(name, os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_ACCESS | fcntl.DN_MULTISHOT
         )
-    tell(p)
+    report_ready(p)
     hear(p)
     return heard
 
 
-def wakes_whoever_waits(p: Parameters) -> object:
+def wakes_all_waiters(p: Parameters) -> object:
     file = os.open("/usr/lib/os-release", os.O_RDONLY)
     libc.mmap.restype = ctypes.c_void_p
     page = libc.mmap(None, ctypes.c_size_t(4096), 1, mmap.MAP_SHARED, file, ctypes.c_long(0))
-    for _ in range(20):  # whoever waits may be on the way there
+    for _ in range(20):  # a waiter may be on the way there
         if call("futex", page, 1, 100, 0, 0, 0):
             return ["somebody waited"]
         time.sleep(0.02)  # lint: inside the sandbox
     return []
 
 
-@duel(wakes_whoever_waits, unsolved=_SHARED_PAGES, unsolved_at=(STANDARD,))
+@duel(wakes_all_waiters, unsolved=_SHARED_PAGES, unsolved_at=(STANDARD,))
 def waits_at_an_address_of_a_shared_file(p: Parameters) -> object:
-    """Two who map one file may wait for each other there, without writing to it. Who wakes knows
-    whether somebody waited."""
+    """Two processes that map one file may wait for each other there, without writing to it. The
+    one that wakes knows whether another waited."""
     file = os.open("/usr/lib/os-release", os.O_RDONLY)
     libc.mmap.restype = ctypes.c_void_p
     page = libc.mmap(None, ctypes.c_size_t(4096), 1, mmap.MAP_SHARED, file, ctypes.c_long(0))
     value = ctypes.c_uint.from_address(page).value
     patience, other = struct.pack("=qq", 0, 200_000_000), ear(p)
-    tell(p)
+    report_ready(p)
     while not has_heard(other):
         succeeds(lambda: call("futex", page, 0, value, patience, 0, 0))
     return []
@@ -176,7 +176,7 @@ def looks_which_pages_are_in_memory(p: Parameters) -> object:
 def puts_pages_out_of_memory(p: Parameters) -> object:
     file = os.open("/usr/lib/os-release", os.O_RDONLY)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -187,12 +187,12 @@ def calls_a_neighbour(p: Parameters) -> object:
     return ["a neighbour"]
 
 
-@duel(calls_a_neighbour, levels=WALLED)
+@duel(calls_a_neighbour, levels=SANDBOXED)
 def listens_for_a_neighbour(p: Parameters) -> object:
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     one.bind("\0siege-neighbour")
     one.listen()
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -202,11 +202,11 @@ def calls_a_neighbours_port(p: Parameters) -> object:
     return ["a neighbour"]
 
 
-@duel(calls_a_neighbours_port, levels=WALLED)
+@duel(calls_a_neighbours_port, levels=SANDBOXED)
 def listens_on_a_port_for_a_neighbour(p: Parameters) -> object:
     held = socket.create_server(("127.0.0.1", 47123))
     held.listen()
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -223,7 +223,7 @@ def finds_objects_by_key(p: Parameters) -> object:
 
 @duel(finds_objects_by_key, at_once=False)
 def leaves_objects_under_a_key(p: Parameters) -> object:
-    """System V: whoever has the number has the object, and nobody has to hold it."""
+    """System V: a process that has the number has the object, and none has to hold it."""
     return what_works(
         {
             "segment": lambda: call("shmget", 0x51E6E, 4096, 0o1666),
@@ -265,7 +265,7 @@ def opens_a_semaphore_by_name(p: Parameters) -> object:
 def holds_a_semaphore_with_a_name(p: Parameters) -> object:
     libc.sem_open.restype = ctypes.c_void_p
     libc.sem_open(b"/siege-neighbour", os.O_CREAT, 0o666, 1)
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -286,7 +286,7 @@ def has_all_descriptors_in_flight(p: Parameters) -> object:
     message = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 253))]
     for here, _ in pairs:
         what_works({str(n): lambda one=here: one.sendmsg([b"x"], message) for n in range(8)})
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -314,7 +314,7 @@ def uses_up_the_pages_of_pipes(p: Parameters) -> object:
         in_child(child)
     for _ in range(16):
         os.read(hears, 1)
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -344,7 +344,7 @@ def uses_up_all_timers(p: Parameters) -> object:
         in_child(child)
     for _ in range(4):
         os.read(hears, 1)
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -361,7 +361,7 @@ def makes_a_few_processes(p: Parameters) -> object:
 @duel(makes_a_few_processes, levels=ALL, counted=True)
 def uses_up_all_processes(p: Parameters) -> object:
     what_works({"fork": lambda: [in_child(forever) for _ in range(400)]})
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 
@@ -377,12 +377,12 @@ def writes_a_scratch_file(p: Parameters) -> object:
     return []
 
 
-@duel(writes_a_scratch_file, levels=WALLED)
+@duel(writes_a_scratch_file, levels=SANDBOXED)
 def fills_the_disk(p: Parameters) -> object:
     with open("/tmp/full", "wb", buffering=0) as file:
         while file.tell() < 300 << 20 and succeeds(lambda: file.write(bytes(1 << 20))):
             continue
-    tell(p)
+    report_ready(p)
     hear(p)
     os.unlink("/tmp/full")
     return []
@@ -440,11 +440,11 @@ def signals_everybody(p: Parameters) -> object:
     return []
 
 
-@duel(signals_everybody, levels=WALLED)
+@duel(signals_everybody, levels=SANDBOXED)
 def waits_for_a_signal_from_another_run(p: Parameters) -> object:
     heard: list[int] = []
     signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
-    tell(p)
+    report_ready(p)
     hear(p)
     return heard
 
@@ -460,7 +460,7 @@ def signals_its_group(p: Parameters) -> object:
 def waits_for_a_signal_from_its_group(p: Parameters) -> object:
     heard: list[int] = []
     signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
-    tell(p)
+    report_ready(p)
     hear(p)
     return heard
 
@@ -477,7 +477,7 @@ def looks_for_processes_of_others(p: Parameters) -> object:
 @duel(looks_for_processes_of_others)
 def can_be_seen(p: Parameters) -> object:
     libc.prctl(15, b"siege-holder", 0, 0, 0)
-    tell(p)
+    report_ready(p)
     hear(p)
     return []
 

@@ -4,7 +4,7 @@ import os
 import sys
 
 from tests.attacks.attack import ALL, attack
-from tests.attacks.evidence import had_control_of_the_terminal, said_too_much, was_believed
+from tests.attacks.evidence import had_control_of_the_terminal, was_believed, wrote_too_much
 from tests.attacks.kit import Parameters, forever, in_child
 
 _FLOOD = ("OUTPUT_LIMIT",)
@@ -65,7 +65,7 @@ def writes_what_a_terminal_obeys(p: Parameters) -> object:
     return []
 
 
-@attack(levels=ALL, seen=(said_too_much,), ends=("TOOL_ERROR",))
+@attack(levels=ALL, seen=(wrote_too_much,), ends=("TOOL_ERROR",))
 def fails_with_an_enormous_message(p: Parameters) -> object:
     raise OSError("x" * 10_000_000)
 

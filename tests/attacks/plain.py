@@ -1,4 +1,4 @@
-"""A run without the wall: a child process like any other, and a parent that believes it."""
+"""A run without a sandbox: a child process like any other, and a parent that believes it."""
 
 import ast
 import ctypes
@@ -45,12 +45,12 @@ _HARD = (
 
 @dataclass
 class Answer:
-    """What somebody who trusts a process makes of its end."""
+    """What a parent that trusts a process makes of its end."""
 
     value: Any = None
     outcome: RunOutcome = RunOutcome.FAILED
     code: str = ""
-    said: str = ""
+    text: str = ""
     cpu_ms: float = 0
     overstayed: bool = False
 
@@ -64,11 +64,11 @@ class Plain:
         self._longest_s = longest_s
         self.marker, source = parameters["marker"], source_of(body)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._said = os.memfd_create("said", 0)
+        self._output_file = os.memfd_create("output", 0)
         self._began = time.monotonic()
         self._child = os.fork()
         if self._child == 0:
-            _live(source, parameters, theirs, self._said, scene.uid)
+            _live(source, parameters, theirs, self._output_file, scene.uid)
         theirs.close()
 
     def has_ended(self) -> bool:
@@ -84,7 +84,7 @@ class Plain:
         _, status, usage = os.wait4(self._child, 0)
         answer = read_trustingly(received, os.waitstatus_to_exitcode(status))
         answer.overstayed = overstayed
-        answer.said = f"{answer.value}\n{answer.code}\n{answer.said}\n{self._output()}"
+        answer.text = f"{answer.value}\n{answer.code}\n{answer.text}\n{self._output()}"
         if not (isinstance(answer.value, dict) and "usage" in answer.value):
             answer.cpu_ms = 1000 * (usage.ru_utime + usage.ru_stime)
         return answer
@@ -96,7 +96,7 @@ class Plain:
             poll = select.poll()
             poll.register(self._channel, select.POLLIN)
             while (left := deadline - time.monotonic()) > 0:
-                wait_s = _QUIET_S if _whole(received) else left
+                wait_s = _QUIET_S if _has_whole_frame(received) else left
                 if not poll.poll(1000 * wait_s):
                     break
                 if not (data := self._channel.recv(1 << 20)) or len(received) > 64 * MIB:
@@ -106,17 +106,17 @@ class Plain:
 
     def _output(self) -> str:
         try:
-            return os.pread(self._said, 1 << 20, 0).decode("utf-8", "surrogateescape")
+            return os.pread(self._output_file, 1 << 20, 0).decode("utf-8", "surrogateescape")
         finally:
-            os.close(self._said)
+            os.close(self._output_file)
 
 
-def _whole(received: bytes | bytearray) -> bool:
+def _has_whole_frame(received: bytes | bytearray) -> bool:
     return len(received) >= 4 and len(received) >= 4 + int.from_bytes(received[:4], "big")
 
 
 def _frames(received: bytes) -> Iterator[bytes]:
-    while _whole(received):
+    while _has_whole_frame(received):
         end = 4 + int.from_bytes(received[:4], "big")
         yield received[4:end]
         received = received[end:]
@@ -147,9 +147,9 @@ def _succeeded(value: Any) -> Answer:
 def _failed(value: Any) -> Answer:
     if not isinstance(value, dict):
         return Answer()
-    code, said = str(value.get("code")), str(value.get("message"))
+    code, message = str(value.get("code")), str(value.get("message"))
     outcome = _OUTCOMES.get(code, RunOutcome.FAILED)
-    return Answer(None, RunOutcome(value.get("outcome", outcome)), code, said)
+    return Answer(None, RunOutcome(value.get("outcome", outcome)), code, message)
 
 
 def take_anything(payload: bytes) -> Any:
@@ -163,12 +163,12 @@ def take_anything(payload: bytes) -> Any:
 
 
 def _live(
-    source: str, parameters: dict[str, Any], channel: socket.socket, said: int, uid: int
+    source: str, parameters: dict[str, Any], channel: socket.socket, output: int, uid: int
 ) -> NoReturn:
     status = 1
     try:
-        os.dup2(said, 1)
-        os.dup2(said, 2)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         os.dup2(channel.fileno(), 3)
         _become_ordinary(uid)
         status = _answer(source, parameters)

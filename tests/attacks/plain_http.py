@@ -1,4 +1,4 @@
-"""What `sandbox_http` is without a wall: a client that takes every address as it is meant."""
+"""What `sandbox_http` is without a sandbox: a client that takes every address as it is meant."""
 
 import re
 import socket

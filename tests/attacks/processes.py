@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from tests.attacks.attack import ALL, WALLED, attack
+from tests.attacks.attack import ALL, SANDBOXED, attack
 from tests.attacks.evidence import got_something, outlived_its_run, stayed_too_long
 from tests.attacks.kit import (
     Parameters,
@@ -37,7 +37,7 @@ def starts_more_threads_than_it_may(p: Parameters) -> object:
 
 @attack(levels=ALL, seen=(got_something,), ends=_BOMB)
 def forks_children_that_fork(p: Parameters) -> object:
-    """Whoever is refused speaks in the name of all."""
+    """The process that is refused reports for all."""
     first, (hears, says) = os.getpid(), os.pipe()
     for _ in range(6):
         os.fork()
@@ -49,7 +49,7 @@ def forks_children_that_fork(p: Parameters) -> object:
 
 @attack(levels=ALL, seen=(got_something,), ends=_BOMB)
 def leaves_zombies(p: Parameters) -> object:
-    """Dead children that nobody waits for are processes still."""
+    """Dead children that no process waits for are processes still."""
     many = 2 * p["limits"]["processes"] + 20
     for _ in range(many):
         in_child(lambda: None)
@@ -162,7 +162,7 @@ def leaves_a_child_in_a_session_per_process(p: Parameters) -> object:
     return []
 
 
-@attack(levels=WALLED, seen=(outlived_its_run,))
+@attack(levels=SANDBOXED, seen=(outlived_its_run,))
 def makes_a_sibling_instead_of_a_child(p: Parameters) -> object:
     """CLONE_PARENT: the new process belongs to who started this one."""
     brand(p)
@@ -217,7 +217,7 @@ def waits_for_itself(p: Parameters) -> object:
 
 
 @attack(levels=ALL, seen=(stayed_too_long,), ends=("TIMEOUT",), wall_s=0.2)
-def waits_for_somebody_to_write(p: Parameters) -> object:
+def waits_for_another_to_write(p: Parameters) -> object:
     return os.read(os.pipe()[0], 1).decode()
 
 
@@ -229,7 +229,7 @@ def closes_its_streams_and_waits(p: Parameters) -> object:
 
 @attack(levels=ALL, seen=(stayed_too_long,), ends=("TIMEOUT", "TOOL_ERROR"), wall_s=0.3)
 def says_a_little_now_and_then(p: Parameters) -> object:
-    """Whoever begins to count anew at each sign of life waits for ever."""
+    """A timeout that restarts at each sign of life never ends."""
     while True:
         os.write(1, b".")
         time.sleep(0.02)  # lint: inside the sandbox

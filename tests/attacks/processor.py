@@ -1,4 +1,4 @@
-"""More processor time than the limit, and attempts to have it while nobody counts."""
+"""More processor time than the limit, and attempts to use it uncounted."""
 
 import hashlib
 import os
@@ -91,7 +91,7 @@ def computes_deaf_to_the_signal_of_its_limit(p: Parameters) -> object:
 
 @busy()
 def has_the_kernel_compute(p: Parameters) -> object:
-    """System time: as good as any other for whoever pays."""
+    """System time costs as much as any other."""
     zero, null = os.open("/dev/zero", os.O_RDONLY), bytearray(1 << 20)
     began = time.process_time()
     while time.process_time() - began < p["limits"]["cpu_s"] + p["beyond_s"]:
@@ -144,7 +144,7 @@ def lets_itself_be_woken_more_exactly(p: Parameters) -> object:
     return what_works({"slack": lambda: prctl(29, 1), "speculation": lambda: prctl(53, 0, 4, 0)})
 
 
-@attack(levels=ALL, toothless="nobody may raise a hard limit, wall or not")
+@attack(levels=ALL, toothless="nobody may raise a hard limit, sandbox or not")
 def raises_its_limits(p: Parameters) -> object:
     kinds = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
     hard = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}
@@ -159,7 +159,7 @@ def raises_its_limits(p: Parameters) -> object:
 
 @attack(levels=ALL)
 def finds_limits_that_are_not_there(p: Parameters) -> object:
-    """What no one limits, nobody notices until it is used up for all."""
+    """A resource without a limit goes unnoticed until it is used up for all."""
     names = ("CORE", "NOFILE", "NPROC", "FSIZE", "DATA", "CPU", "MEMLOCK", "MSGQUEUE")
     hard = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1] for name in names}
     return [name for name in names if hard[name] == resource.RLIM_INFINITY]

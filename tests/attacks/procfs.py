@@ -7,25 +7,25 @@ import os
 import re
 import sys
 
-from tests.attacks.attack import ALL, NOTHING_RUNS, STANDARD, WALLED, attack
-from tests.attacks.evidence import got_something, told_the_secret
+from tests.attacks.attack import ALL, NOTHING_RUNS, SANDBOXED, STANDARD, attack
+from tests.attacks.evidence import got_something, leaked_the_secret
 from tests.attacks.kit import Parameters, texts_of, what_works
 
 
-@attack(levels=ALL, seen=(told_the_secret, got_something))
+@attack(levels=ALL, seen=(leaked_the_secret, got_something))
 def finds_a_secret_in_its_environment(p: Parameters) -> object:
     known = {"HOME", "LANG", "LD_LIBRARY_PATH", "LC_CTYPE", "PATH", "PWD", "SHLVL", "TMPDIR", "TZ",
              "OLDPWD", "_"}  # fmt: skip
     return {name: value for name, value in os.environ.items() if name not in known}
 
 
-@attack(levels=ALL, seen=(told_the_secret,))
+@attack(levels=ALL, seen=(leaked_the_secret,))
 def finds_a_secret_in_what_it_was_started_with(p: Parameters) -> object:
     """The kernel keeps the first environment, whatever became of the variables since."""
     return texts_of(["/proc/self/environ", "/proc/self/cmdline", "/proc/thread-self/environ"])
 
 
-@attack(seen=(told_the_secret,))
+@attack(seen=(leaked_the_secret,))
 def finds_a_secret_in_the_environment_of_others(p: Parameters) -> object:
     return texts_of([*glob.glob("/proc/[0-9]*/environ"), f"/proc/{p['canary']}/environ"])
 
@@ -140,7 +140,7 @@ def maps_its_user_to_root(p: Parameters) -> object:
     ) + what_works({"setgroups": lambda: os.open("/proc/self/setgroups", os.O_WRONLY)})
 
 
-@attack(levels=ALL, seen=(told_the_secret, got_something))
+@attack(levels=ALL, seen=(leaked_the_secret, got_something))
 def searches_the_objects_of_its_interpreter(p: Parameters) -> object:
     """What the process was made from: its modules, and all they hold."""
     holders = [getattr(one, "__dict__", one) for one in gc.get_objects()]
@@ -155,7 +155,7 @@ def finds_modules_of_the_other_side(p: Parameters) -> object:
     return [name for name in sys.modules if name.startswith(names)]
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def reads_the_source_of_the_product(p: Parameters) -> object:
     roots = {os.path.dirname(os.path.dirname(one)) for one in sys.path if one}
     names = (
@@ -198,12 +198,12 @@ def sees_its_parents_working_place(p: Parameters) -> object:
     return [] if os.getcwd() == os.environ.get("TMPDIR", "/tmp") else [os.getcwd()]
 
 
-@attack(seen=(told_the_secret, got_something))
+@attack(seen=(leaked_the_secret, got_something))
 def reads_shared_memory_files_of_the_host(p: Parameters) -> object:
     return texts_of(glob.glob("/dev/shm/siege*"))
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def hears_the_name_of_the_host(p: Parameters) -> object:
     return [] if os.uname().nodename == "sandbox" else [os.uname().nodename]
 

@@ -13,8 +13,8 @@ from tests.attacks.attack import (
     ONLY_ROOT,
     ONLY_X86,
     RESTRICTED,
+    SANDBOXED,
     STANDARD,
-    WALLED,
     attack,
 )
 from tests.attacks.kit import Parameters, call, libc, succeeds, what_works
@@ -198,14 +198,14 @@ def becomes_another_program(p: Parameters) -> object:
     return os.waitpid(child, 0)[1] == 0
 
 
-@attack(levels=WALLED, toothless="it belongs to root in the control as well")
+@attack(levels=SANDBOXED, toothless="it belongs to root in the control as well")
 def overwrites_the_interpreter_it_runs_in(p: Parameters) -> object:
     """As a container once overwrote runc: through the link to the running program."""
     ways = ("/proc/self/exe", "/proc/1/exe", sys.executable, os.__file__, ctypes.__file__)
     return what_works({at: lambda a=at: os.open(a, os.O_RDWR) for at in ways if at})
 
 
-@attack(levels=WALLED, toothless="they belong to root in the control as well")
+@attack(levels=SANDBOXED, toothless="they belong to root in the control as well")
 def leaves_compiled_modules_for_the_next_run(p: Parameters) -> object:
     cache = os.path.join(os.path.dirname(os.__file__), "__pycache__")
     return what_works(

@@ -30,8 +30,8 @@ _LOOKED_AT = 200  # entries of the arena
 class Scene:
     """`uid` is the user on this machine that attacks run as, or that of sandboxd."""
 
-    def __init__(self, uid: int, secret: str, *, without_wall: bool = False) -> None:
-        self.uid, self.secret, self._without_wall = uid, secret, without_wall
+    def __init__(self, uid: int, secret: str, *, without_sandbox: bool = False) -> None:
+        self.uid, self.secret, self._without_sandbox = uid, secret, without_sandbox
         self.token = uuid4().hex[:8]
         self.base = Path(tempfile.mkdtemp(prefix="siege"))
         self.base.chmod(0o755)
@@ -79,9 +79,9 @@ class Scene:
         yield "abstract", _bound(socket.AF_UNIX, socket.SOCK_STREAM, f"\0siege-{self.token}")
 
     def start_canary(self) -> None:
-        """Same user, secret in its environment: whoever may look at it has the secret."""
-        somebody = {"user": self.uid, "group": self.uid, "extra_groups": ()}
-        options: dict[str, Any] = somebody if os.geteuid() == 0 else {}
+        """Same user, secret in its environment: a process that may look at it has the secret."""
+        other_user = {"user": self.uid, "group": self.uid, "extra_groups": ()}
+        options: dict[str, Any] = other_user if os.geteuid() == 0 else {}
         command = [SLEEPER, "86400"]
         self.canary = subprocess.Popen(command, env={"SECRET": self.secret}, cwd="/", **options)
 
@@ -93,24 +93,24 @@ class Scene:
         self.start_canary()
 
     def _start_services(self) -> None:
-        """Where runs may go that are allowed to; and if told so, a proxy for everything."""
+        """Where runs may go that are allowed to; without a sandbox also a proxy for everything."""
         command = [sys.executable, "-m", "tests.attacks.services", str(self.port), self.secret]
-        command += ["open"] if self._without_wall else []
+        command += ["open"] if self._without_sandbox else []
         self.services = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT)
         assert self.services.stdout is not None
         self.web_port = int(self.services.stdout.readline())
 
     @property
     def port(self) -> int:
-        """Of the service on the loopback that nobody may reach."""
+        """Of the service on the loopback that no run may reach."""
         return int(self._listeners["tcp"].getsockname()[1])
 
     def next_marker(self) -> str:
         """At most 15 characters: the kernel keeps no longer names of processes."""
         return f"{self.token}{next(self._numbers):05}"
 
-    def parameters(self, limits: Limits, *, walled: bool) -> dict[str, Any]:
-        """What an attack is told. Nothing of it is worth stealing."""
+    def parameters(self, limits: Limits, *, sandboxed: bool) -> dict[str, Any]:
+        """What an attack is given. Nothing of it is worth stealing."""
         ports = {
             name: listener.getsockname()[1]
             for name, listener in self._listeners.items()
@@ -121,16 +121,16 @@ class Scene:
             "base": str(self.base),
             "secret": str(self.base / "secret"),
             "open": str(self.base / "open"),
-            "arena": "/arena" if walled else str(self.arena),
-            "gift": "/gift" if walled else str(self.gift),
+            "arena": "/arena" if sandboxed else str(self.arena),
+            "gift": "/gift" if sandboxed else str(self.gift),
             "abstract": f"siege-{self.token}",
             "ports": ports | {"web": self.web_port},
             "canary": self.canary.pid,
-            "patience_s": 0.05 if self._without_wall else 2,
+            "patience_s": 0.05 if self._without_sandbox else 2,
             # How far beyond its limit an attack tries to get. Who watches it may be late.
-            "beyond_s": 0.1 if self._without_wall else _LATE_S,
-            # How long it flees: without the wall there is nobody to end it.
-            "flees_s": 1 if self._without_wall else LIMIT_S + 20,
+            "beyond_s": 0.1 if self._without_sandbox else _LATE_S,
+            # How long it flees: without a sandbox nothing ends it.
+            "flees_s": 1 if self._without_sandbox else LIMIT_S + 20,
             "limits": limits.to_wire(),
         }
 
@@ -158,7 +158,7 @@ class Scene:
     def meeting(self) -> Iterator[tuple[int, int]]:
         """Where a duel's first side tells that it is ready, and hears that the other has ended."""
         held = []
-        for name in ("told", "answer"):
+        for name in ("ready", "answer"):
             os.mkfifo(self.arena / name)
             (self.arena / name).chmod(0o666)
             held.append(os.open(self.arena / name, os.O_RDWR | os.O_NONBLOCK))

@@ -38,7 +38,7 @@ NAMES = {
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
-    """`/closed` is what nobody may see: who asks for it knocks at the canary."""
+    """`/closed` is what no run may see: a request for it is a knock at the canary."""
 
     protocol_version = "HTTP/1.1"
     canary = 0
@@ -100,7 +100,7 @@ class Pages(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """The log is not read."""
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -119,8 +119,8 @@ def serve_proxy(listener: socket.socket) -> NoReturn:
 def _let_through(caller: socket.socket) -> None:
     """Whatever the first lines ask for, as trustingly as can be."""
     with caller, suppress(OSError, ValueError):
-        asked = caller.recv(65536)
-        for request in asked.replace(b"\r\n\r\n", b"\n\n").split(b"\n\n"):
+        requests = caller.recv(65536)
+        for request in requests.replace(b"\r\n\r\n", b"\n\n").split(b"\n\n"):
             words = request.split()
             if len(words) > 1:
                 _pass_on(caller, words, request)

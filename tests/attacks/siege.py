@@ -1,4 +1,4 @@
-"""Attacks behind the wall: run each, look at it from outside, and say what worked."""
+"""Attacks inside the sandbox: run each, look at it from outside, and say what worked."""
 
 import os
 import threading
@@ -46,7 +46,7 @@ _SAYS_THE_TOOL = "says the tool"
 _DEATHS = (ErrorCode.EXITED, ErrorCode.TIMEOUT, ErrorCode.CPU_LIMIT, ErrorCode.OUTPUT_LIMIT)
 
 
-class Wall:
+class Siege:
     """A running sandboxd and what an attack could get hold of around it."""
 
     def __init__(self, daemon: Daemon, scene: Scene, groups: str, egress: str) -> None:
@@ -117,8 +117,8 @@ class Wall:
         result = self._run(first, source_of_all(body), parameters, level)
         evidence = self._look(result, first, parameters["marker"])
         seen = [judge for judge in (*first.seen, *ALWAYS) if judge is not got_something]
-        counted = not first.egress or asked_of(result) >= len(all_of_them)
-        refused = [_is_refusal(*told) for told in result.output or [("no", "run")]]
+        counted = not first.egress or count_requests(result) >= len(all_of_them)
+        refused = [_is_refusal(*answer) for answer in result.output or [("no", "run")]]
         return counted and all(refused) and not any(judge(evidence) for judge in seen)
 
     def suffer_two(self, duel: Duel, level: IsolationLevel) -> list[str]:
@@ -136,12 +136,12 @@ class Wall:
     def at_once(self, duel: Duel, level: IsolationLevel, them: str = _THEM) -> list[SandboxResult]:
         """What became of both, in the order of their ends."""
         results: list[SandboxResult] = []
-        with self.scene.meeting() as (told, answer):
+        with self.scene.meeting() as (ready, answer):
             holding = threading.Thread(
                 target=lambda: results.append(self._side(duel.holder, duel, level, _US))
             )
             holding.start()
-            while not wait_readable(told, 0.02) and holding.is_alive():
+            while not wait_readable(ready, 0.02) and holding.is_alive():
                 continue
             results.append(self._side(duel.prober, duel, level, them))
             os.write(answer, b"x")
@@ -149,7 +149,7 @@ class Wall:
         return results
 
     def run_body(self, body: Body, level: IsolationLevel) -> SandboxResult:
-        """With all that attacks are told, and nothing judged."""
+        """With all parameters that attacks get, and nothing judged."""
         program, parameters = CodeSource(source_of(body)), self._parameters(USUAL, level)
         return self.client.run(SandboxSpec(_US, self.profile(level), USUAL, program, parameters))
 
@@ -170,7 +170,7 @@ class Wall:
 
     def _parameters(self, limits: Limits, level: IsolationLevel) -> dict[str, Any]:
         ours = {"parent": self.daemon.process.pid, "sandboxd": self.daemon.path}
-        return self.scene.parameters(limits, walled=level != NONE) | ours
+        return self.scene.parameters(limits, sandboxed=level != NONE) | ours
 
     def _run(
         self, attack: Attack, source: str, parameters: dict[str, Any], level: IsolationLevel
@@ -181,18 +181,18 @@ class Wall:
         return self.client.run(spec)
 
     def _look(self, result: SandboxResult, attack: Attack, marker: str) -> Evidence:
-        scene, said = self.scene, said_by(result)
+        scene, text = self.scene, output_text(result)
         return Evidence(
             got=result.output,
             outcome=result.outcome,
             code=result.error_code or "",
-            said=said,
+            text=text,
             cpu_ms=result.usage.cpu_time_ms,
             knocks=scene.knocks(),
             changes=scene.changes(),
             left=scene.traps(),
             survivors=scene.survivors(marker) if outlived_its_run in attack.seen else 0,
-            secret_told=scene.secret in said,
+            secret_leaked=scene.secret in text,
             canary_dead=scene.canary_is_dead(),
             let_through=tuple(one.host for one in result.network if not one.code),
             overstayed=result.usage.wall_ms > 1500 * attack.limits.wall_s + _LATE_MS,
@@ -200,16 +200,16 @@ class Wall:
 
 
 def _is_refusal(kind: str, value: Any) -> bool:
-    """Of one of many: nothing got, or an error that a wall makes."""
+    """Of one of many: nothing got, or an error that the sandbox makes."""
     return not value if kind == "got" else kind.startswith(_REFUSALS)
 
 
-def asked_of(result: SandboxResult) -> int:
+def count_requests(result: SandboxResult) -> int:
     """What the egress broker counted."""
     return result.usage.network_requests or 0
 
 
-def said_by(result: SandboxResult) -> str:
+def output_text(result: SandboxResult) -> str:
     parts = (result.output, result.stdout, result.stderr, result.error_message, result.network)
     return "\n".join(str(part) for part in parts)
 
@@ -226,7 +226,7 @@ def _oddities(attack: Attack, result: SandboxResult) -> Iterator[str]:
         yield f"the attack itself is broken: {message[:300]}"
     elif not attack.ends and code in _DEATHS:
         yield f"it was not stopped but died: {code} {message}"
-    if attack.network != Network.NONE and attack.egress and not asked_of(result):
+    if attack.network != Network.NONE and attack.egress and not count_requests(result):
         yield from () if attack.silent else ("nobody counted its attempt",)
     yield from _overdrawn(attack.limits, result)
 
@@ -247,7 +247,7 @@ def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
         yield f"there was no run: {result.error_code} {message}"
     if result.output:
         yield f"one of them got {ascii(result.output)[:200]}"
-    if secret in said_by(result):
+    if secret in output_text(result):
         yield "the secret came out"
     if result.error_code == ErrorCode.TOOL_ERROR and not message.startswith(_REFUSALS):
         yield f"the attack itself is broken: {message[:300]}"
@@ -256,12 +256,12 @@ def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
 
 
 @contextmanager
-def besieged(daemon: Daemon, groups: str, secret: str, egress: str) -> Iterator[Wall]:
-    """A wall around a scene that has what sandboxd's user could get hold of, and a process of the
+def besieged(daemon: Daemon, groups: str, secret: str, egress: str) -> Iterator[Siege]:
+    """A siege with a scene of what sandboxd's user could get hold of, and a process of the
     very user that attacks without namespaces run as."""
     with Scene(daemon.facts["ready"]["uid"], secret) as scene:
-        wall = Wall(daemon, scene, groups, egress)
-        asked = daemon.run(_OWN_USER, profile=wall.profile(NONE))
-        if asked.output is not None:
-            scene.move_canary(asked.output)
-        yield wall
+        siege = Siege(daemon, scene, groups, egress)
+        canary_run = daemon.run(_OWN_USER, profile=siege.profile(NONE))
+        if canary_run.output is not None:
+            scene.move_canary(canary_run.output)
+        yield siege

@@ -8,13 +8,13 @@ import signal
 import struct
 from pathlib import Path
 
-from tests.attacks.attack import ALL, WALLED, attack
-from tests.attacks.evidence import got_something, killed_a_stranger, told_the_secret
+from tests.attacks.attack import ALL, SANDBOXED, attack
+from tests.attacks.evidence import got_something, killed_a_stranger, leaked_the_secret
 from tests.attacks.kit import (
     Parameters,
     call,
     prctl,
-    reached,
+    reached_calls,
     succeeds,
     texts_of,
     what_works,
@@ -88,7 +88,7 @@ def asks_about_other_processes(p: Parameters) -> object:
     ]
 
 
-@attack(levels=WALLED)
+@attack(levels=SANDBOXED)
 def watches_the_processor_clock_of_a_stranger(p: Parameters) -> object:
     clock = (~p["canary"] << 3) | 2
     now = (ctypes.c_long * 2)()
@@ -109,10 +109,10 @@ def traces_a_stranger(p: Parameters) -> object:
 @attack(levels=ALL)
 def traces_its_own_child(p: Parameters) -> object:
     """A tracer can exchange the system call after a filter has looked at it."""
-    return reached({"ptrace": (0, 0, 0, 0)})
+    return reached_calls({"ptrace": (0, 0, 0, 0)})
 
 
-@attack(seen=(told_the_secret, got_something))
+@attack(seen=(leaked_the_secret, got_something))
 def reads_the_memory_of_a_stranger(p: Parameters) -> object:
     maps = Path(f"/proc/{p['canary']}/maps").read_text().splitlines()
     stack = next(line for line in maps if "[stack]" in line).split()[0].split("-")
@@ -127,10 +127,10 @@ def reads_the_memory_of_a_stranger(p: Parameters) -> object:
 @attack(levels=ALL)
 def writes_the_memory_of_a_stranger(p: Parameters) -> object:
     word = (ctypes.c_size_t * 2)(ctypes.addressof(ctypes.c_long()), 0)
-    return reached({"process_vm_writev": (p["canary"], word, 1, word, 1, 0)})
+    return reached_calls({"process_vm_writev": (p["canary"], word, 1, word, 1, 0)})
 
 
-@attack(seen=(told_the_secret, got_something))
+@attack(seen=(leaked_the_secret, got_something))
 def reads_memory_files_of_strangers(p: Parameters) -> object:
     them = (p["canary"], p["parent"], 1)
     return [pid for pid in them if pid != os.getpid() and texts_of([f"/proc/{pid}/maps"])]
@@ -140,7 +140,7 @@ def reads_memory_files_of_strangers(p: Parameters) -> object:
 def takes_descriptors_out_of_a_stranger(p: Parameters) -> object:
     """Calls that take a descriptor of a process, or its number, and let one work on it."""
     held = os.pidfd_open(os.getpid())
-    return reached(
+    return reached_calls(
         {
             "pidfd_getfd": (held, 0, 0),
             "kcmp": (os.getpid(), os.getpid(), 0, 0, 0),
@@ -152,7 +152,7 @@ def takes_descriptors_out_of_a_stranger(p: Parameters) -> object:
 
 @attack()
 def becomes_visible_to_debuggers(p: Parameters) -> object:
-    """PR_SET_DUMPABLE and PR_SET_PTRACER: whoever has the same user may then look inside."""
+    """PR_SET_DUMPABLE and PR_SET_PTRACER: a process of the same user may then look inside."""
     return what_works({"dumpable": lambda: prctl(4, 1), "ptracer": lambda: prctl(0x59616D61, -1)})
 
 

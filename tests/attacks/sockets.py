@@ -4,9 +4,9 @@ import os
 import socket
 import struct
 
-from tests.attacks.attack import ALL, STANDARD, WALLED, attack
+from tests.attacks.attack import ALL, SANDBOXED, STANDARD, attack
 from tests.attacks.evidence import got_something, knocked
-from tests.attacks.kit import Parameters, call, reached, succeeds, what_works
+from tests.attacks.kit import Parameters, call, reached_calls, succeeds, what_works
 
 _METADATA = {
     "most clouds": "169.254.169.254",
@@ -218,7 +218,7 @@ for _table, _toothless in (
 ):
     for _name, _socket in _table.items():
         attack(
-            levels=ALL if _socket[0] == 40 else WALLED,
+            levels=ALL if _socket[0] == 40 else SANDBOXED,
             variant=f"for {_name}",
             extra={"socket": list(_socket)},
             toothless=_toothless,
@@ -228,14 +228,14 @@ for _table, _toothless in (
 
 def opens_a_pair(p: Parameters) -> object:
     both = struct.pack("=ii", 0, 0)
-    return reached({"socketpair": (p["family"], 1, 0, both)})
+    return reached_calls({"socketpair": (p["family"], 1, 0, both)})
 
 
 for _name, _family in {"IPv4": 2, "TIPC": 30, "the hypervisor": 40, "routing": 16}.items():
     attack(
         variant=f"for {_name}",
         extra={"family": _family},
-        toothless="there are no pairs of these, wall or not",
+        toothless="there are no pairs of these, sandbox or not",
         together=True,
     )(opens_a_pair)
 

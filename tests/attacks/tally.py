@@ -1,4 +1,4 @@
-"""The one line at the end: how many were contained, how, and how many bite without the wall."""
+"""The one line at the end: how many were contained, how, and how many bite without a sandbox."""
 
 
 class Tally:

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.spec import IsolationLevel
 from tests.attacks.attack import UNCOUNTED, Attack, Duel, Hole, name_of
-from tests.attacks.siege import Wall
+from tests.attacks.siege import Siege
 from tests.attacks.sources import Body, source_of
 from tests.attacks.suite import ATTACKS, DUELS
 from tests.attacks.tally import TALLY
@@ -37,12 +37,12 @@ def cases(book: dict[str, Attack] | dict[str, Duel]) -> list[object]:
     ]
 
 
-def count(wall: Wall, faults: list[str], case: Attack | Duel, level: IsolationLevel) -> None:
-    """A known hole is told, not hidden, and nothing else hides behind it."""
-    TALLY.mode = wall.mode
+def count(siege: Siege, faults: list[str], case: Attack | Duel, level: IsolationLevel) -> None:
+    """A known hole is reported, not hidden, and nothing else hides behind it."""
+    TALLY.mode = siege.mode
     TALLY.suffered += 1
     TALLY.contained += not faults
-    known = known_hole(wall, case, level)
+    known = known_hole(siege, case, level)
     if works_as_known(faults, known):
         TALLY.unsolved += 1
         assert known is not None
@@ -57,8 +57,8 @@ def works_as_known(faults: list[str], known: Hole | None) -> bool:
     return bool(faults)
 
 
-def known_hole(wall: Wall, case: Attack | Duel, level: IsolationLevel) -> Hole | None:
-    if case.counted and wall.mode == "none":
+def known_hole(siege: Siege, case: Attack | Duel, level: IsolationLevel) -> Hole | None:
+    if case.counted and siege.mode == "none":
         return UNCOUNTED
     return case.unsolved if level in case.unsolved_at else None
 
@@ -77,18 +77,18 @@ def names_used_by(code: CodeType) -> set[str]:
 
 @pytest.mark.parametrize(("attack", "level"), cases(ATTACKS))
 def test_an_attack_is_contained(
-    wall: Wall, needs: Needs, attack: Attack, level: IsolationLevel
+    siege: Siege, needs: Needs, attack: Attack, level: IsolationLevel
 ) -> None:
     needs(level)
-    count(wall, wall.suffer(attack, level), attack, level)
+    count(siege, siege.suffer(attack, level), attack, level)
 
 
 @pytest.mark.parametrize(("duel", "level"), cases(DUELS))
 def test_two_runs_do_not_touch_each_other(
-    wall: Wall, needs: Needs, duel: Duel, level: IsolationLevel
+    siege: Siege, needs: Needs, duel: Duel, level: IsolationLevel
 ) -> None:
     needs(level)
-    count(wall, wall.suffer_two(duel, level), duel, level)
+    count(siege, siege.suffer_two(duel, level), duel, level)
 
 
 PIPES = Hole("the kernel counts by user", r"pipes have room for \d+ bytes")
@@ -124,15 +124,15 @@ def test_a_mark_hides_no_other_fault_and_does_not_outlive_its_hole(
 
 @pytest.mark.parametrize("body", bodies(), ids=name_of)
 def test_what_is_sent_inside_stands_on_its_own(body: Body) -> None:
-    """A name that is missing inside would look like a wall."""
+    """A name that is missing inside would look like a sandbox."""
     there: dict[str, object] = {}
     exec(source_of(body), there)
     used = names_used_by(body.__code__)
     assert used - there.keys() - vars(builtins).keys() == set()
 
 
-def test_every_level_is_served(wall: Wall) -> None:
-    assert wall.served == frozenset(IsolationLevel)
+def test_every_level_is_served(siege: Siege) -> None:
+    assert siege.served == frozenset(IsolationLevel)
 
 
 def test_there_are_more_attacks_than_anybody_asked_for() -> None:
@@ -140,29 +140,29 @@ def test_there_are_more_attacks_than_anybody_asked_for() -> None:
     assert len(ATTACKS) + len(DUELS) >= 400
 
 
-def test_nothing_of_any_attack_is_left(wall: Wall) -> None:
-    assert wall.scene.survivors() == 0
-    assert wall.scene.changes() == ()
-    assert wall.leaves_settle(), wall.leaves()
+def test_nothing_of_any_attack_is_left(siege: Siege) -> None:
+    assert siege.scene.survivors() == 0
+    assert siege.scene.changes() == ()
+    assert siege.leaves_settle(), siege.leaves()
 
 
-def test_sandboxd_has_taken_no_harm(wall: Wall) -> None:
+def test_sandboxd_has_taken_no_harm(siege: Siege) -> None:
     """Same process, no thread that broke, and neither memory nor descriptors that pile up."""
-    assert wall.daemon.process.poll() is None
-    assert [line for line in wall.daemon.log if '"crash"' in line] == []
-    assert [line for line in wall.daemon.log if "left_behind" in line] == []
-    assert wall.descriptors_settle()
+    assert siege.daemon.process.poll() is None
+    assert [line for line in siege.daemon.log if '"crash"' in line] == []
+    assert [line for line in siege.daemon.log if "left_behind" in line] == []
+    assert siege.descriptors_settle()
 
 
-def test_what_sandboxd_holds_of_large_answers_does_not_grow(wall: Wall) -> None:
+def test_what_sandboxd_holds_of_large_answers_does_not_grow(siege: Siege) -> None:
     """Its heap has been as large as it gets; the same once more needs nothing more."""
     large = [ATTACKS[name] for name in _LARGE for _ in range(5)]
-    before = wall.memory_kb()
+    before = siege.memory_kb()
     for attack in large:
-        wall.suffer(attack, IsolationLevel.STANDARD)
-    assert wall.memory_kb() - before < 4 * 1024
+        siege.suffer(attack, IsolationLevel.STANDARD)
+    assert siege.memory_kb() - before < 4 * 1024
 
 
-def test_no_secret_stands_in_the_log(wall: Wall) -> None:
-    assert wall.scene.secret not in "".join(wall.daemon.log)
-    assert Path(f"/proc/{wall.daemon.process.pid}").exists()
+def test_no_secret_stands_in_the_log(siege: Siege) -> None:
+    assert siege.scene.secret not in "".join(siege.daemon.log)
+    assert Path(f"/proc/{siege.daemon.process.pid}").exists()

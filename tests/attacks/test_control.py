@@ -1,11 +1,11 @@
-"""Without the wall the attacks do what they are said to do: else the suite would prove nothing."""
+"""Without a sandbox the attacks do what they are said to do: else the suite would prove nothing."""
 
 from tests.attacks.control import Run
 from tests.attacks.suite import ATTACKS, DUELS
 from tests.attacks.tally import TALLY
 
 
-def test_without_the_wall_every_attack_bites_or_says_why_not(control: Run) -> None:
+def test_without_a_sandbox_every_attack_works_or_says_why_not(control: Run) -> None:
     bites = control.bites()
     TALLY.bit = sum(bool(bite.what) for bite in bites)
     assert len(bites) == len(ATTACKS) + len(DUELS)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from sandbox.spec import IsolationLevel
-from tests.attacks.attack import WALLED, Duel
-from tests.attacks.kit import Parameters, belongings, hear, tell
-from tests.attacks.siege import Wall
+from tests.attacks.attack import SANDBOXED, Duel
+from tests.attacks.kit import Parameters, belongings, hear, report_ready
+from tests.attacks.siege import Siege
 
 type Needs = Callable[[IsolationLevel], None]
 
@@ -17,18 +17,18 @@ def tells_what_it_has(p: Parameters) -> object:
 
 
 def waits_and_tells_what_it_has(p: Parameters) -> object:
-    tell(p)
+    report_ready(p)
     hear(p)
     return belongings()
 
 
-@pytest.mark.parametrize("level", WALLED)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_two_organizations_have_nothing_in_common(
-    wall: Wall, needs: Needs, level: IsolationLevel
+    siege: Siege, needs: Needs, level: IsolationLevel
 ) -> None:
     needs(level)
-    both = Duel("side by side", waits_and_tells_what_it_has, tells_what_it_has, WALLED)
-    results = wall.at_once(both, level)
+    both = Duel("side by side", waits_and_tells_what_it_has, tells_what_it_has, SANDBOXED)
+    results = siege.at_once(both, level)
     assert [result.error_message for result in results] == [None, None]
     one, other = (result.output for result in results)
     assert len(one) >= 5

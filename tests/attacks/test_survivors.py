@@ -14,8 +14,8 @@ import pytest
 from sandbox import wire
 from sandbox.spec import CodeSource, IsolationLevel, RunOutcome, SandboxResult, SandboxSpec
 from tests.attacks.attack import NONE, USUAL, limited
-from tests.attacks.kit import Parameters, brand, forever, in_child, succeeds, tell
-from tests.attacks.siege import Wall
+from tests.attacks.kit import Parameters, brand, forever, in_child, report_ready, succeeds
+from tests.attacks.siege import Siege
 from tests.attacks.sources import source_of
 from tests.conditions import LIMIT_S
 from tests.sandbox.conftest import Daemon
@@ -46,29 +46,29 @@ def stays(p: Parameters) -> object:
 
     for way in (forever, daemon, deaf, comet):
         succeeds(lambda one=way: in_child(one))
-    tell(p)
+    report_ready(p)
     forever()
 
 
 class Guest:
     """A run that does not want to end, and the connection it was asked for on."""
 
-    def __init__(self, wall: Wall, daemon: Daemon, level: IsolationLevel) -> None:
-        self._scene = wall.scene
+    def __init__(self, siege: Siege, daemon: Daemon, level: IsolationLevel) -> None:
+        self._scene = siege.scene
         limits = limited({"wall_s": ENDLESS_S})
-        parameters = wall.scene.parameters(limits, walled=level != NONE)
+        parameters = siege.scene.parameters(limits, sandboxed=level != NONE)
         self.marker = parameters["marker"]
         program = CodeSource(source_of(stays))
-        self.spec = SandboxSpec("acme", wall.profile(level), limits, program, parameters)
+        self.spec = SandboxSpec("acme", siege.profile(level), limits, program, parameters)
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.connect(daemon.path)
 
     def begin(self) -> None:
         """Returns when it is there, with company."""
-        with self._scene.meeting() as (told, _):
+        with self._scene.meeting() as (ready, _):
             frames = wire.run_frames(self.spec, *_ticket())
             wire.send(self.connection, wire.profile_frame(self.spec), *frames)
-            assert wait_readable(told), "the run never began"
+            assert wait_readable(ready), "the run never began"
         assert self._scene.survivors(self.marker, patience_s=0.01) > 0
 
     def is_gone(self) -> bool:
@@ -82,10 +82,10 @@ def _ticket() -> tuple[None, ...]:
 
 @every_level
 def test_nothing_lives_on_when_its_caller_hangs_up(
-    wall: Wall, needs: Needs, level: IsolationLevel
+    siege: Siege, needs: Needs, level: IsolationLevel
 ) -> None:
     needs(level)
-    guest = Guest(wall, wall.daemon, level)
+    guest = Guest(siege, siege.daemon, level)
     guest.begin()
     guest.connection.close()
     assert guest.is_gone()
@@ -93,10 +93,10 @@ def test_nothing_lives_on_when_its_caller_hangs_up(
 
 @every_level
 def test_nothing_lives_on_when_its_caller_ends_the_run(
-    wall: Wall, needs: Needs, level: IsolationLevel
+    siege: Siege, needs: Needs, level: IsolationLevel
 ) -> None:
     needs(level)
-    guest = Guest(wall, wall.daemon, level)
+    guest = Guest(siege, siege.daemon, level)
     guest.begin()
     guest.connection.shutdown(socket.SHUT_WR)
     header = wire.FrameReader(guest.connection, wire.FRAME_CAP).read()
@@ -108,10 +108,10 @@ def test_nothing_lives_on_when_its_caller_ends_the_run(
 @pytest.mark.part("sandbox")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "asked"])
 def test_nothing_lives_on_when_sandboxd_ends(
-    wall: Wall, make_daemon: Callable[[], Daemon], number: signal.Signals
+    siege: Siege, make_daemon: Callable[[], Daemon], number: signal.Signals
 ) -> None:
     daemon = make_daemon()
-    with guests(wall, daemon) as all_levels:
+    with guests(siege, daemon) as all_levels:
         daemon.stop(number)
         assert stayed(all_levels) == []
 
@@ -119,13 +119,13 @@ def test_nothing_lives_on_when_sandboxd_ends(
 @pytest.mark.part("sandbox")
 @every_level
 def test_nothing_lives_on_when_its_first_process_is_killed(
-    wall: Wall, needs: Needs, level: IsolationLevel
+    siege: Siege, needs: Needs, level: IsolationLevel
 ) -> None:
     """By the kernel for want of memory, say. The others still hold all its descriptors."""
     needs(level)
-    guest = Guest(wall, wall.daemon, level)
+    guest = Guest(siege, siege.daemon, level)
     guest.begin()
-    os.kill(wall.scene.oldest(guest.marker), signal.SIGKILL)
+    os.kill(siege.scene.oldest(guest.marker), signal.SIGKILL)
     gone = guest.is_gone()
     guest.connection.close()
     assert gone
@@ -133,10 +133,10 @@ def test_nothing_lives_on_when_its_first_process_is_killed(
 
 @pytest.mark.part("sandbox")
 def test_nothing_lives_on_when_what_it_was_forked_from_is_killed(
-    wall: Wall, make_daemon: Callable[[], Daemon]
+    siege: Siege, make_daemon: Callable[[], Daemon]
 ) -> None:
     daemon = make_daemon()
-    with guests(wall, daemon) as all_levels:
+    with guests(siege, daemon) as all_levels:
         for child in templates_of(daemon.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -146,14 +146,14 @@ def test_nothing_lives_on_when_what_it_was_forked_from_is_killed(
 
 @pytest.mark.part("sandbox")
 def test_nothing_lives_on_when_what_gives_accounts_is_killed(
-    wall: Wall, make_daemon: Callable[[], Daemon]
+    siege: Siege, make_daemon: Callable[[], Daemon]
 ) -> None:
     """Sandboxd ends with it, and its supervisor starts it again."""
     daemon = make_daemon()
     helpers = helpers_of(daemon.process.pid)
     if not helpers:
         pytest.skip("sandboxd was not started by root: templates have no accounts of their own")
-    with guests(wall, daemon) as all_levels:
+    with guests(siege, daemon) as all_levels:
         for helper in helpers:
             os.kill(helper, signal.SIGKILL)
         daemon.process.wait(LIMIT_S)
@@ -161,9 +161,9 @@ def test_nothing_lives_on_when_what_gives_accounts_is_killed(
 
 
 @contextmanager
-def guests(wall: Wall, daemon: Daemon) -> Iterator[list[Guest]]:
+def guests(siege: Siege, daemon: Daemon) -> Iterator[list[Guest]]:
     """One of each level."""
-    there = [Guest(wall, daemon, level) for level in IsolationLevel if level in wall.served]
+    there = [Guest(siege, daemon, level) for level in IsolationLevel if level in siege.served]
     try:
         for guest in there:
             guest.begin()
@@ -178,25 +178,25 @@ def stayed(there: list[Guest]) -> list[IsolationLevel]:
 
 
 @pytest.mark.part("sandbox")
-def test_runs_that_are_cancelled_at_any_point_leave_nothing(wall: Wall) -> None:
+def test_runs_that_are_cancelled_at_any_point_leave_nothing(siege: Siege) -> None:
     level = IsolationLevel.STANDARD
     results: list[SandboxResult] = []
     for _ in range(20):
         cancelled = threading.Event()
-        asked = threading.Thread(target=_run_and_keep, args=(wall, level, cancelled, results))
-        asked.start()
+        caller = threading.Thread(target=_run_and_keep, args=(siege, level, cancelled, results))
+        caller.start()
         cancelled.set()
-        asked.join(LIMIT_S)
+        caller.join(LIMIT_S)
     assert {one.outcome for one in results} <= {RunOutcome.CANCELLED, RunOutcome.SUCCESS}
-    assert wall.leaves_settle() and wall.descriptors_settle()
+    assert siege.leaves_settle() and siege.descriptors_settle()
 
 
 def _run_and_keep(
-    wall: Wall, level: IsolationLevel, cancelled: threading.Event, results: list[SandboxResult]
+    siege: Siege, level: IsolationLevel, cancelled: threading.Event, results: list[SandboxResult]
 ) -> None:
     program = CodeSource("def main(p):\n    while True: pass")
-    spec = SandboxSpec("acme", wall.profile(level), USUAL, program, {})
-    results.append(wall.daemon.client.run(spec, cancelled=cancelled))
+    spec = SandboxSpec("acme", siege.profile(level), USUAL, program, {})
+    results.append(siege.daemon.client.run(spec, cancelled=cancelled))
 
 
 def helpers_of(sandboxd: int) -> list[int]:

@@ -19,7 +19,7 @@ def place() -> str:
 
 
 @pytest.fixture
-def by(place: str) -> Actor:
+def actor(place: str) -> Actor:
     return Actor("person", "eve", place)
 
 
@@ -72,7 +72,7 @@ def _keep(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> 
 
 
 def _reconnect(options: dict[str, Any]) -> None:
-    """With the pool anew, so that connections of other threads have the options too."""
+    """With a new pool, so that connections of other threads have the options too."""
     connection.close()
     connection.close_pool()
     connection.settings_dict["OPTIONS"] = options

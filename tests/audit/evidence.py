@@ -18,7 +18,7 @@ BY = Actor("agent", "magpie", HERE, source_ip="10.1.2.3", request_id="r-1")
 ADMIN = Actor("person", "root", HERE)
 
 
-def call(by: Actor = BY, said: str = "hello", **fields: Any) -> UUID:
+def call(by: Actor = BY, text: str = "hello", **fields: Any) -> UUID:
     """The record of one call, with what went in."""
     with transaction.atomic():
         return record(
@@ -27,13 +27,13 @@ def call(by: Actor = BY, said: str = "hello", **fields: Any) -> UUID:
             outcome=Outcome.STARTED,
             subject="shiny",
             execution_id=fields.pop("execution_id", None) or uuid4(),
-            payload={"parameters": {"text": said}},
+            payload={"parameters": {"text": text}},
             **fields,
         )
 
 
 def sealed(count: int) -> list[UUID]:
-    made = [call(said=f"word{n}") for n in range(count)]
+    made = [call(text=f"word{n}") for n in range(count)]
     until(settled)
     assert seal_logs(HERE) >= count
     return made
@@ -43,7 +43,7 @@ def events(code: Event) -> list[AuditRecord]:
     return [*AuditRecord.objects.filter(code=code).order_by("occurred_at")]
 
 
-def now() -> datetime:
+def database_now() -> datetime:
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         return cursor.fetchone()[0]

@@ -33,7 +33,7 @@ def write(organization: str, count: int = 1) -> list[UUID]:
 
 
 def scribble(organization: str, count: int = 1) -> list[UUID]:
-    """Records that may have to wait for a transaction of somebody else."""
+    """Records that may have to wait for another transaction."""
     by = Actor("person", "p", organization)
     return [
         record(Event.LOGIN, by=by, outcome=Outcome.SUCCESS, details={"number": number})

@@ -17,7 +17,7 @@ django.setup()
 from audit.log import seal_batches, sealer  # noqa: E402 - there are no models before
 
 
-def one(lives_s: float) -> None:
+def kill_sealer_after(lives_s: float) -> None:
     pid = os.fork()
     if not pid:
         sealer.Sealer(threading.Event()).run()
@@ -32,7 +32,7 @@ def main() -> None:
     sealer.TICK_S, sealer.ACTIVE_S, seal_batches.BATCH = 0.02, 0.05, 20
     chance = random.Random(seed)
     for _ in range(times):
-        one(chance.uniform(0.05, 0.8))
+        kill_sealer_after(chance.uniform(0.05, 0.8))
 
 
 main()

@@ -1,4 +1,4 @@
-"""What somebody could do who may write to every table and has none of the keys.
+"""What an attacker could do who may write to every table and has none of the keys.
 
 Each changes a world in its own way and says what must be found: kinds with the first bad index.
 """
@@ -43,7 +43,7 @@ class Attack:
     def record(self, index: int) -> Record:
         return self.world.records[self.world.leaves[index].record_id]
 
-    def put(self, index: int, record: Record) -> None:
+    def replace_record(self, index: int, record: Record) -> None:
         self.world.records[self.world.leaves[index].record_id] = record
 
     def forged(self, at: int) -> Record:
@@ -78,17 +78,17 @@ def a_bit_of_a_column(attack: Attack) -> Expected:
     names = [name for name, value in zip(FIELDS, record.fields, strict=True) if value]
     name = attack.rng.choice([*(one for one in names if one not in {"id", "execution_id"}), "mac"])
     if name == "mac":
-        attack.put(index, record._replace(mac=attack.flipped(record.mac)))
+        attack.replace_record(index, record._replace(mac=attack.flipped(record.mac)))
     else:
         value = record.fields[FIELDS.index(name)]
-        attack.put(index, record.changed(name, _bit_of_text(attack.rng, value)))
+        attack.replace_record(index, record.changed(name, _bit_of_text(attack.rng, value)))
     return {("mutated", index)}
 
 
 def a_bit_of_the_details(attack: Attack) -> Expected:
     index = attack.index()
     record = attack.record(index)
-    attack.put(index, record._replace(details=_bit_of_text(attack.rng, record.details)))
+    attack.replace_record(index, record._replace(details=_bit_of_text(attack.rng, record.details)))
     return {("mutated", index)}
 
 
@@ -96,7 +96,7 @@ def a_bit_of_a_time(attack: Attack) -> Expected:
     index = attack.index()
     record = attack.record(index)
     bit = attack.rng.randrange(63)
-    attack.put(index, record._replace(at=record.at ^ (1 << bit)))
+    attack.replace_record(index, record._replace(at=record.at ^ (1 << bit)))
     return {("backdated", index)}
 
 
@@ -120,7 +120,7 @@ def a_bit_of_a_leaf(attack: Attack) -> Expected:
 def a_record_and_its_leaf(attack: Attack) -> Expected:
     index = attack.index()
     record = attack.record(index).changed("outcome", "forged")
-    attack.put(index, record)
+    attack.replace_record(index, record)
     made = attack.world.leaves[index]._replace(hash=record.hash)
     if attack.rng.random() < 0.5:
         made = made._replace(mac=attack.rng.randbytes(32))
@@ -156,7 +156,7 @@ def a_leaf_taken_out_and_the_gap_closed(attack: Attack) -> Expected:
     return {("missing" if index < last else "truncated", index)}
 
 
-def a_record_nobody_wrote(attack: Attack) -> Expected:
+def an_invented_record(attack: Attack) -> Expected:
     record = attack.forged(attack.record(attack.size - 1).at)
     attack.world.records[record.id] = record
     return {("inserted", None)}
@@ -212,8 +212,8 @@ def a_leaf_moved_along(attack: Attack) -> Expected:
 def two_records_contents_swapped(attack: Attack) -> Expected:
     first, second = attack.two()
     one, other = attack.record(first), attack.record(second)
-    attack.put(first, other.changed("id", one.fields[worlds.ID]))
-    attack.put(second, one.changed("id", other.fields[worlds.ID]))
+    attack.replace_record(first, other.changed("id", one.fields[worlds.ID]))
+    attack.replace_record(second, one.changed("id", other.fields[worlds.ID]))
     return _neighbours("mutated", first, second)
 
 
@@ -238,7 +238,7 @@ def all_tables_put_back(attack: Attack) -> Expected:
 
 
 def put_back_and_written_on(attack: Attack) -> Expected:
-    """By the product itself, which was not told: everything it wrote since is genuine."""
+    """By the product itself, which does not know: everything it wrote since is genuine."""
     then = attack.rng.choice([one for one in attack.past if one.count() < attack.size])
     size, at = attack.size, attack.record(attack.size - 1).at
     _put_back(attack, then)
@@ -262,7 +262,7 @@ def all_of_the_log_removed(attack: Attack) -> Expected:
 
 
 def a_bit_of_a_note(attack: Attack) -> Expected:
-    """Wherever in it; a signature of a key that nobody has is one of another key."""
+    """Wherever in it; a signature of an unknown key counts as one of another key."""
     place = attack.rng.randrange(len(attack.world.noted))
     row = attack.world.noted[place]
     at = attack.rng.randrange(len(row.note))
@@ -286,7 +286,7 @@ def a_checkpoint_by_another_key(attack: Attack) -> Expected:
     place = attack.rng.randrange(len(attack.world.noted))
     row = attack.world.noted[place]
     root = row.root if attack.rng.random() < 0.5 else attack.rng.randbytes(32)
-    attack.world.noted[place] = worlds.noted(
+    attack.world.noted[place] = worlds.checkpoint_row(
         attack.world, row.size, root, worlds.START, key=FALSE_KEY
     )
     return {("wrong_key", row.size)}
@@ -294,7 +294,9 @@ def a_checkpoint_by_another_key(attack: Attack) -> Expected:
 
 def a_larger_tree_by_another_key(attack: Attack) -> Expected:
     size = attack.size + attack.rng.randint(1, 9)
-    made = worlds.noted(attack.world, size, attack.rng.randbytes(32), worlds.START, key=FALSE_KEY)
+    made = worlds.checkpoint_row(
+        attack.world, size, attack.rng.randbytes(32), worlds.START, key=FALSE_KEY
+    )
     attack.world.noted.append(made)
     return {("wrong_key", size)}
 
@@ -309,7 +311,7 @@ def a_sealed_record_dated_back(attack: Attack) -> Expected:
     index = attack.index()
     record = attack.record(index)
     by = attack.rng.randint(11, 10**6) * MINUTES_US
-    attack.put(index, record._replace(at=record.at - by))
+    attack.replace_record(index, record._replace(at=record.at - by))
     return {("backdated", index)}
 
 
@@ -371,7 +373,7 @@ ATTACKS: tuple[Callable[[Attack], Expected], ...] = (
     a_record_taken_out,
     a_leaf_taken_out,
     a_leaf_taken_out_and_the_gap_closed,
-    a_record_nobody_wrote,
+    an_invented_record,
     a_leaf_put_at_the_end,
     a_leaf_put_between,
     two_leaves_swapped,
@@ -420,14 +422,14 @@ def _other_key(note: str, changed: str) -> bool:
     if text != other or len(line) != len(below) or below[-1] != "\n":
         return False
     try:
-        said = base64.b64decode(below[:-1], validate=True)
+        signature = base64.b64decode(below[:-1], validate=True)
     except ValueError:
         return False
-    return said[:4] != base64.b64decode(line)[:4]
+    return signature[:4] != base64.b64decode(line)[:4]
 
 
 def _neighbours(kind: str, first: int, second: int) -> Expected:
-    """Two that stand side by side are told of as one."""
+    """Two adjacent ones are reported as one."""
     return {(kind, first)} if second == first + 1 else {(kind, first), (kind, second)}
 
 

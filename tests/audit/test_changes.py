@@ -39,9 +39,9 @@ ELSEWHERE = {
 PROFILE = {"name": "small", "max_files": 10}
 
 
-def test_only_what_differs_is_told():
-    told = difference({"a": 1, "b": 2, "gone": 3}, {"a": 1, "b": 5, "new": Decimal("1.5")})
-    assert told == {"before": {"b": 2, "gone": 3}, "after": {"b": 5, "new": "1.5"}}
+def test_a_difference_holds_only_changed_fields():
+    changes = difference({"a": 1, "b": 2, "gone": 3}, {"a": 1, "b": 5, "new": Decimal("1.5")})
+    assert changes == {"before": {"b": 2, "gone": 3}, "after": {"b": 5, "new": "1.5"}}
 
 
 def test_what_was_made_has_no_before_and_what_was_removed_no_after():
@@ -70,23 +70,23 @@ def _tools(organization, by):
     catalog.delete_tool(tool=tool, by=by)
     group = save_group(organization=organization, name="desk", by=by, description="d")
     delete_group(group=group, by=by)
-    said = {"id": "s", "request_queue": "q", "response_queue": "r"}
-    service = services.create_service(organization=organization, service=said, by=by)
-    services.delete_service(row=service, by=by)
+    service = {"id": "s", "request_queue": "q", "response_queue": "r"}
+    row = services.create_service(organization=organization, service=service, by=by)
+    services.delete_service(row=row, by=by)
     save_source(kind=McpServer, organization=organization, name="m", by=by, default_groups=["desk"])
-    said = {"name": "far", "url": "https://mcp.example/mcp", "headers": {"X-Key": "swordfish"}}
-    server = mcp_servers.create_server(organization=organization, server=said, by=by)
-    mcp_servers.change_server(row=server, changes={"headers": {"X-Key": "swordfish2"}}, by=by)
-    mcp_servers.delete_server(row=server, by=by)
+    server = {"name": "far", "url": "https://mcp.example/mcp", "headers": {"X-Key": "swordfish"}}
+    row = mcp_servers.create_server(organization=organization, server=server, by=by)
+    mcp_servers.change_server(row=row, changes={"headers": {"X-Key": "swordfish2"}}, by=by)
+    mcp_servers.delete_server(row=row, by=by)
 
 
 def _upstream(tool, by):
-    said = factories.definition()
-    drift.note_upstream(tool=tool, seen=said | {"description": "a"}, by=by)
-    drift.note_upstream(tool=tool, seen=said, by=by)
-    change = drift.note_upstream(tool=tool, seen=said | {"description": "b"}, by=by)
+    definition = factories.definition()
+    drift.note_upstream(tool=tool, seen=definition | {"description": "a"}, by=by)
+    drift.note_upstream(tool=tool, seen=definition, by=by)
+    change = drift.note_upstream(tool=tool, seen=definition | {"description": "b"}, by=by)
     drift.reject_change(change=change, read_digest=change.digest, by=by, reason="No.")
-    change = drift.note_upstream(tool=tool, seen=said | {"description": "c"}, by=by)
+    change = drift.note_upstream(tool=tool, seen=definition | {"description": "c"}, by=by)
     drift.approve_change(change=change, read_digest=change.digest, by=by)
 
 
@@ -100,19 +100,19 @@ def _places(organization, by):
     profiles.replace_profile(row=row, profile=PROFILE | {"max_files": 20}, by=by)
     profiles.delete_profile(row=row, by=by)
     _schema(organization, by)
-    said = {"name": "key", "header": "Authorization", "value": "Bearer swordfish"}
-    credential = credentials.create_credential(organization=organization, credential=said, by=by)
-    credentials.replace_credential(row=credential, credential=said | {"header": "X-Key"}, by=by)
+    fields = {"name": "key", "header": "Authorization", "value": "Bearer swordfish"}
+    credential = credentials.create_credential(organization=organization, credential=fields, by=by)
+    credentials.replace_credential(row=credential, credential=fields | {"header": "X-Key"}, by=by)
     credentials.delete_credential(row=credential, by=by)
-    said = {"name": "hook", "kind": "webhook", "url": "https://hooks.example/swordfish"}
-    channel, _ = message_channels.create_channel(organization=organization, channel=said, by=by)
+    fields = {"name": "hook", "kind": "webhook", "url": "https://hooks.example/swordfish"}
+    channel, _ = message_channels.create_channel(organization=organization, channel=fields, by=by)
     message_channels.change_channel(row=channel, changes={"enabled": False}, by=by)
     message_channels.delete_channel(row=channel, by=by)
 
 
 def _schema(organization, by):
-    said = {"name": "order", "document": {"type": "object"}}
-    schema = content_schemas.create_schema(organization=organization, schema=said, by=by)
+    fields = {"name": "order", "document": {"type": "object"}}
+    schema = content_schemas.create_schema(organization=organization, schema=fields, by=by)
     content_schemas.add_version(row=schema, change={"document": {"type": "array"}}, by=by)
     content_schemas.delete_schema(row=schema, by=by)
 
@@ -154,8 +154,8 @@ def test_every_administrative_change_says_before_and_after():
 )
 def test_what_differs_beyond_the_cut_looks_different_on_record(kind):
     many = [f"word{n}" for n in range(500)]
-    said = difference({"held": kind(many)}, {"held": kind([*many[:-1], "other"])})
-    cleaned = redactor_of("here").clean(said)
+    changes = difference({"held": kind(many)}, {"held": kind([*many[:-1], "other"])})
+    cleaned = redactor_of("here").clean(changes)
     assert cleaned["before"] != cleaned["after"]
-    assert cleaned == redactor_of("here").clean(said)
-    assert cleaned != redactor_of("there").clean(said)
+    assert cleaned == redactor_of("here").clean(changes)
+    assert cleaned != redactor_of("there").clean(changes)

@@ -19,8 +19,11 @@ def sealed(committed, anchored, organization):
 def test_checkpoints_are_listed_the_newest_first(sealed, admin_api, organization):
     answer = admin_api.get("/audit/checkpoints").json()
     newest = answer["results"][0]
-    said = checkpoints.read_note(newest["note"])
-    assert (said.size, said.origin) == (newest["size"], key_files.log_origin(organization.slug))
+    statement = checkpoints.read_note(newest["note"])
+    assert (statement.size, statement.origin) == (
+        newest["size"],
+        key_files.log_origin(organization.slug),
+    )
 
 
 def test_a_proof_is_a_file_that_holds_the_checkpoint(sealed, admin_api, organization):
@@ -41,7 +44,7 @@ def test_a_record_that_waits_to_be_sealed_is_to_be_asked_for_again(admin_api, or
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/json", "*/*"])
-def test_a_proof_is_given_to_whoever_takes_text_or_json(sealed, admin_api, accept):
+def test_a_proof_is_sent_to_clients_that_accept_text_or_json(sealed, admin_api, accept):
     answer = admin_api.get(f"/audit/records/{sealed}/proof", Accept=accept)
     assert answer.status_code == 200
 

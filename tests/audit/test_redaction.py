@@ -95,7 +95,7 @@ def test_what_a_tool_calls_sensitive_is_taken_out_at_any_depth():
     assert REDACTOR.clean(payload) == payload
 
 
-def test_a_guessed_secret_can_be_matched_and_by_nobody_else():
+def test_a_guessed_secret_can_be_matched_only_with_the_same_key():
     shown = REDACTOR.clean({"password": WORD})["password"]
     assert shown == REDACTOR.mark(WORD)
     assert shown != Redactor(b"o" * 32).mark(WORD)
@@ -146,6 +146,6 @@ def test_a_secret_on_the_cut_is_taken_out_whole(text):
 
 
 @pytest.mark.part("generated")
-def test_a_text_within_a_list_that_was_cut_is_told_by_the_lists_hash_alone():
+def test_a_text_within_a_truncated_list_is_covered_by_the_hash_of_the_list():
     cleaned = REDACTOR.clean([["x" * 9_000] * 200] * 200)
     assert json.dumps(cleaned).count("[whole ") == 1

@@ -151,9 +151,9 @@ class World:
         return RecordRow(index, *leaf, *rest)
 
     def findings(self, *, public: bool = False) -> set[tuple[str, int | None]]:
-        return {(str(one.kind), one.index) for one in self.found(public=public)}
+        return {(str(one.kind), one.index) for one in self.verify(public=public)}
 
-    def found(self, *, public: bool = False) -> tuple[VerificationFinding, ...]:
+    def verify(self, *, public: bool = False) -> tuple[VerificationFinding, ...]:
         keys = None if public else keys_of(self.name)
         public = self.key.public_key().public_bytes_raw()
         trust = VerificationTrust(self.origin, [public], self.published, keys)
@@ -218,13 +218,15 @@ def place(world: World, frontier: list[bytes], record: Record) -> None:
 
 def sign(world: World, frontier: list[bytes], at: int) -> World:
     """With a checkpoint more, which is published too. It is as it was then, whatever comes."""
-    note = noted(world, len(world.leaves), merkle.frontier_root(frontier), at, world.key)
+    note = checkpoint_row(world, len(world.leaves), merkle.frontier_root(frontier), at, world.key)
     world.noted.append(note)
     world.published.append(PublishedNote(note.note))
     return world.copy()
 
 
-def noted(world: World, size: int, root: bytes, at: int, key: Ed25519PrivateKey) -> CheckpointRow:
+def checkpoint_row(
+    world: World, size: int, root: bytes, at: int, key: Ed25519PrivateKey
+) -> CheckpointRow:
     moment = EPOCH + timedelta(microseconds=at)
     text = checkpoints.sign_statement(
         CheckpointStatement(world.origin, size, root, moment), Signer(world.origin, key)
@@ -277,8 +279,8 @@ def write(cursor: Any, world: World) -> None:
 
 
 def _record(source: Any, row: RecordRow) -> Record:
-    said = json.loads(source.exact_body(row.record_id))
-    fields = tuple(said[name] or "" for name in FIELDS)
+    body = json.loads(source.exact_body(row.record_id))
+    fields = tuple(body[name] or "" for name in FIELDS)
     return Record(fields, row.details or "", decode_micros(row.at or b""), row.record_mac or b"")
 
 

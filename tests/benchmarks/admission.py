@@ -131,7 +131,7 @@ def _groups(at: int, count: int) -> list[str]:
 
 
 def _cancel(organization: Organization) -> None:
-    """Nobody is to run them."""
+    """No worker is to run them."""
     waiting = Execution.objects.filter(organization=organization, status=Status.PENDING)
     waiting.update(status=Status.CANCELLED, completed_at=Now())
 

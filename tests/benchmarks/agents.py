@@ -3,7 +3,7 @@
     python -m tests.benchmarks.agents [--steps 20] [--rounds 5]
 
 Starts a Toolcrib of its own in a new directory and removes it again, and a model on loopback that
-answers at once; the tool reads one small file. A step is told from its rows: `whole`, from one
+answers at once; the tool reads one small file. A step is measured by its rows: `whole`, from one
 question to the next; `model` and `tool`, those two executions from their acceptance to their end;
 `gates`, what these two were asked before they had a row; `evidence`, what was written of them after
 the moment that is their end, until it was committed; `loop`, what is left: the two turns of the run
@@ -62,15 +62,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
+    options = parser.parse_args()
     logging.disable(logging.INFO)
     data = Path(os.environ["TOOLCRIB_DATA"])
     with llm.serving() as model:
-        model.answers_by(lambda question: _reply(question, given.steps))
+        model.answers_by(lambda question: _reply(question, options.steps))
         os.environ.update(LLM_BASE_URL=model.url, LLM_MODEL="small")
         settings.LLM_BASE_URL, settings.LLM_MODEL = model.url, "small"
         with crib.running(data) as running:
-            _measure(running, given.steps, given.rounds)
+            _measure(running, options.steps, options.rounds)
             for connection in connections.all():
                 connection.close()
                 connection.close_pool()
@@ -135,7 +135,7 @@ def _measure(running: crib.Crib, steps: int, rounds: int) -> None:
     for name, ask in (("running product", _over_rest), ("in this process", _in_process)):
         ask(running, agent, wanted)  # so that everything is warm
         found = [one for _ in range(rounds) for one in _steps(ask(running, agent, wanted))]
-        _tell(name, found)
+        _print_times(name, found)
     print(f"load {os.getloadavg()[0]:.1f} at the end")
 
 
@@ -167,12 +167,12 @@ def _steps(run: str) -> Iterator[tuple[float, ...]]:
     at = {row.place: row for row in rows}
     number = 1
     while (tool := at.get(f"act/{number}")) and (after := at.get(f"think/{number + 1}")):
-        asked = at[f"think/{number}"]
-        whole = _ms(asked.created_at, after.created_at)
-        parts = [_ms(one.created_at, one.completed_at) for one in (asked, tool)]
+        question = at[f"think/{number}"]
+        whole = _ms(question.created_at, after.created_at)
+        parts = [_ms(one.created_at, one.completed_at) for one in (question, tool)]
         # The call of this step, and the question that ends it.
         parts.append(sum(WATCHED.gates.get(one.pk, 0.0) for one in (tool, after)))
-        parts.append(sum(map(WATCHED.evidence_ms, (asked, tool))))
+        parts.append(sum(map(WATCHED.evidence_ms, (question, tool))))
         yield (whole, *parts, whole - sum(parts))
         number += 1
 
@@ -181,14 +181,14 @@ def _ms(since: Any, until: Any) -> float:
     return float((until - since).total_seconds() * 1000)
 
 
-def _tell(name: str, found: list[tuple[float, ...]]) -> None:
+def _print_times(name: str, found: list[tuple[float, ...]]) -> None:
     if not found:
         raise SystemExit(f"{name}: there was no step")
     columns = [*zip(*found, strict=True)]
     cuts = [statistics.quantiles(column, n=20) for column in columns]
     for label, at in (("median", 9), ("p95", 18)):
-        told = "".join(f"{cut[at]:9.1f} ms" for cut in cuts)
-        print(f"{name:20}{label:8}{told}")
+        row = "".join(f"{cut[at]:9.1f} ms" for cut in cuts)
+        print(f"{name:20}{label:8}{row}")
 
 
 if __name__ == "__main__":

@@ -38,16 +38,16 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--tool", default="validate_content")
-    given = parser.parse_args()
+    options = parser.parse_args()
     seen: dict[tuple[int, bool], list[Row]] = defaultdict(list)
-    for turn in range(given.turns):
+    for turn in range(options.turns):
         for audited in (True, False) if turn % 2 else (False, True):
             with _product(audited) as (url, token, data):
-                for clients in given.clients:
-                    row = _measure(url, token, given.tool, clients, given.seconds)
+                for clients in options.clients:
+                    row = _measure(url, token, options.tool, clients, options.seconds)
                     seen[clients, audited].append(row)
                 _check(data, audited)
-    _print(given.clients, seen)
+    _print(options.clients, seen)
 
 
 @contextmanager

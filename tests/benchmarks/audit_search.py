@@ -76,7 +76,7 @@ def main(records: int) -> None:
     try:
         with embedded.running_servers(data):
             call_command("migrate", "audit", verbosity=0)
-            index = str(_one(INDEX))
+            index = str(_query_value(INDEX))
             _inserting()
             _fill(records, index)
             _searching(records)
@@ -114,7 +114,7 @@ def _fill(records: int, index: str) -> None:
     _do("CREATE INDEX payload_by_word ON audit_auditpayload USING gin (words)")
     _do(index)
     _do("VACUUM ANALYZE audit_auditrecord, audit_auditpayload")
-    size = _one("SELECT pg_size_pretty(pg_relation_size('audit_by_term'))")
+    size = _query_value("SELECT pg_size_pretty(pg_relation_size('audit_by_term'))")
     print(f"{records:,} records in {time.monotonic() - began:.0f} s; the index of terms has {size}")
 
 
@@ -123,31 +123,37 @@ def _searching(records: int) -> None:
     day = timedelta(seconds=APART_S * records) / 40
     last = BEGIN + timedelta(seconds=APART_S * records)
 
-    def some(most: int) -> int:
+    def random_below(most: int) -> int:
         return dice.randrange(most)
 
     kinds: dict[str, Callable[[], record_search.RecordSearch]] = {
         "the newest": _search,
-        "a range of time": lambda: _search(since=last - day * some(40), until=last - day),
-        "an actor": lambda: _search(actor=f"agent-{some(60)}"),
-        "a tool in a range": lambda: _search(tool=f"tool-{some(200)}", until=last - day * 9),
-        "an execution": lambda: _search(execution=_execution(some(records // 3))),
-        "a request": lambda: _search(request=f"req-{some(records // 3)}"),
+        "a range of time": lambda: _search(since=last - day * random_below(40), until=last - day),
+        "an actor": lambda: _search(actor=f"agent-{random_below(60)}"),
+        "a tool in a range": lambda: _search(
+            tool=f"tool-{random_below(200)}", until=last - day * 9
+        ),
+        "an execution": lambda: _search(execution=_execution(random_below(records // 3))),
+        "a request": lambda: _search(request=f"req-{random_below(records // 3)}"),
         "a code": lambda: _search(code="STATE.TRANSITION"),
         "a family": lambda: _search(code="TOOL."),
         "a code that never was": lambda: _search(code="AUDIT.ERASE"),
         "a rare outcome": lambda: _search(outcome="failure"),
-        "a reason of an actor": lambda: _search(reason="TIMEOUT", actor=f"agent-{some(60)}"),
+        "a reason of an actor": lambda: _search(
+            reason="TIMEOUT", actor=f"agent-{random_below(60)}"
+        ),
         "what never goes together": lambda: _search(code="TOOL.START", outcome="success"),
-        "a rare word": lambda: _search(text=f"word{some(5000)}"),
-        "a number": lambda: _search(text=str(some(records))),
+        "a rare word": lambda: _search(text=f"word{random_below(5000)}"),
+        "a number": lambda: _search(text=str(random_below(records))),
         "a common word": lambda: _search(text="lately"),
         WORST: lambda: _search(text="formerly"),
-        "no such word": lambda: _search(text=f"nowhere{some(9)}"),
+        "no such word": lambda: _search(text=f"nowhere{random_below(9)}"),
         "words and filters": lambda: _search(
-            text=f"word{some(5000)}", code="TOOL.END", since=last - day * 20
+            text=f"word{random_below(5000)}", code="TOOL.END", since=last - day * 20
         ),
-        "a rare word of what went in": lambda: _search(text=f"inner{1 + some(4999)}", opened=True),
+        "a rare word of what went in": lambda: _search(
+            text=f"inner{1 + random_below(4999)}", opened=True
+        ),
         "a common word of what went in": lambda: _search(text="inner0", opened=True),
     }
     print(f"\n{'search, a page of 50':<34}{'p50 ms':>9}{'p95 ms':>9}{'found':>8}")
@@ -188,7 +194,7 @@ def _search(**fields: object) -> record_search.RecordSearch:
 
 
 def _execution(n: int) -> UUID:
-    return UUID(str(_one("SELECT md5(%s::text)::uuid", n)))
+    return UUID(str(_query_value("SELECT md5(%s::text)::uuid", n)))
 
 
 def _timed(one: record_search.RecordSearch) -> tuple[float, int]:
@@ -217,7 +223,7 @@ def _do(sql: str, *values: object) -> None:
         cursor.execute(sql, values or None)
 
 
-def _one(sql: str, *values: object) -> object:
+def _query_value(sql: str, *values: object) -> object:
     with connection.cursor() as cursor:
         cursor.execute(sql, values or None)
         return cursor.fetchone()[0]

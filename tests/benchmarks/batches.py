@@ -42,11 +42,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
     with crib.running(data) as running:
-        post = _poster(running.url, given.calls)
-        _tell(_ways(post, given.calls), given.calls, given.rounds)
+        post = _poster(running.url, options.calls)
+        _print_times(_ways(post, options.calls), options.calls, options.rounds)
         for connection in connections.all():
             connection.close()
             connection.close_pool()
@@ -98,7 +98,7 @@ def _ways(
     }
 
 
-def _tell(ways: dict[str, Callable[[], object]], calls: int, rounds: int) -> None:
+def _print_times(ways: dict[str, Callable[[], object]], calls: int, rounds: int) -> None:
     took: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         way()  # so that every sandbox is warm

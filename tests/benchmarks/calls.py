@@ -28,18 +28,18 @@ class Load:
 
 
 def main() -> None:
-    given = _arguments()
-    body = {"parameters": json.loads(given.parameters), "group": given.group}
+    options = _arguments()
+    body = {"parameters": json.loads(options.parameters), "group": options.group}
     heads = ("clients", "calls", "p50 ms", "p95 ms", "p99 ms", "calls/s", "not 200")
     print("".join(f"{head:>10}" for head in heads))
-    for clients in given.clients:
+    for clients in options.clients:
         load = Load(
-            urlsplit(given.url).netloc,
-            given.token,
-            f"/api/v1/tools/{given.tool}/execute",
+            urlsplit(options.url).netloc,
+            options.token,
+            f"/api/v1/tools/{options.tool}/execute",
             json.dumps(body).encode(),
         )
-        rate = measured(load, clients=clients, seconds=given.seconds)
+        rate = measured(load, clients=clients, seconds=options.seconds)
         cuts = statistics.quantiles(load.times_ms, n=100)
         print(
             f"{clients:>10}{len(load.times_ms):>10}{cuts[49]:>10.1f}{cuts[94]:>10.1f}{cuts[98]:>10.1f}"

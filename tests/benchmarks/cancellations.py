@@ -48,16 +48,16 @@ LONGEST_S = 10.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=20)
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
     with crib.running(data) as running:
         place = factories.organization("cancelling")
         factories.tool(place, implementation={"source": STUBBORN}, delivery="external")
         token = factories.token(factories.agent(place).service_account)
-        times_ms = sorted(_cancelled_ms(running.url, token) for _ in range(given.calls))
+        times_ms = sorted(_cancelled_ms(running.url, token) for _ in range(options.calls))
     crib.remove(data)
     median, worst = statistics.median(times_ms), times_ms[-1]
-    print(f"cancelled until gone: median {median:.0f} ms, longest {worst:.0f} ms ({given.calls})")
+    print(f"cancelled until gone: median {median:.0f} ms, longest {worst:.0f} ms ({options.calls})")
 
 
 def _cancelled_ms(url: str, token: str) -> float:

@@ -40,7 +40,7 @@ def main() -> None:
     usable = frozenset(place.tools)
     graph = chains.capability_graph(place)
     for name, ask in (
-        ("propose, within a field", lambda: _ask(place, usable, *_within(dice))),
+        ("propose, within a field", lambda: _ask(place, usable, *_field_question(dice))),
         ("propose, from a text", lambda: _ask(place, usable, "text", f"summary {_field(dice)}")),
         ("propose, text to text", lambda: _ask(place, usable, "text", "text")),
     ):
@@ -67,7 +67,7 @@ def _ask(place: Snapshot, usable: frozenset[str], have: str, want: str) -> Any:
     )
 
 
-def _within(dice: random.Random) -> tuple[str, str]:
+def _field_question(dice: random.Random) -> tuple[str, str]:
     field = _field(dice)
     have, want = dice.sample(VALUES, 2)
     return f"{have} {field}", f"{want} {field}"

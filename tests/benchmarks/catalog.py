@@ -34,21 +34,25 @@ SIZES = (10, 1_000, 10_000)
 def main() -> None:
     print(f"{'tools':>8}{'lookup µs':>12}{'gates µs':>12}{'validate µs':>14}{'list ms':>10}")
     for size in SIZES:
-        snapshot, caller, asked = _snapshot(size), _caller(), EffectiveRequest.of(["default"], None)
+        snapshot, caller, request = (
+            _snapshot(size),
+            _caller(),
+            EffectiveRequest.of(["default"], None),
+        )
         name = f"tool-{size // 2}"
         tool = snapshot.tools[name]
-        question = question_of(caller, tool, asked, snapshot)
+        question = question_of(caller, tool, request, snapshot)
         print(
             f"{size:>8}"
             f"{_median_us(lambda s=snapshot, n=name: s.tool(n)):>12.2f}"
             f"{_median_us(lambda q=question: gates.authorize(q)):>12.2f}"
             f"{_median_us(lambda t=tool: t.input_validator.flaws({'text': 'x'})):>14.2f}"
-            f"{_listing_ms(caller, asked, snapshot):>10.2f}"
+            f"{_listing_ms(caller, request, snapshot):>10.2f}"
         )
 
 
-def _listing_ms(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> float:
-    return _median_us(lambda: usable_tools(caller, asked, snapshot), 5) / 1000
+def _listing_ms(caller: Caller, request: EffectiveRequest, snapshot: Snapshot) -> float:
+    return _median_us(lambda: usable_tools(caller, request, snapshot), 5) / 1000
 
 
 def _median_us(work: Callable[[], object], rounds: int = 2_000) -> float:

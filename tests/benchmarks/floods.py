@@ -85,8 +85,8 @@ class Client:
     def send(self, method: str, path: str, body: object = None, **headers: str) -> None:
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         kind = {"Content-Type": "application/json"} if content and not headers else {}
-        said = {name.replace("_", "-"): text for name, text in headers.items()}
-        self.connection.request(method, path, content, self._headers | kind | said)
+        environ = {name.replace("_", "-"): text for name, text in headers.items()}
+        self.connection.request(method, path, content, self._headers | kind | environ)
 
     def __call__(self, method: str, path: str, body: object = None, **headers: str) -> int:
         self.send(method, path, body, **headers)
@@ -100,9 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(FLOODS))
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
-    chosen = given.only.split(",")
+    chosen = options.only.split(",")
     if "names" in chosen and os.geteuid():
         chosen.remove("names")
         print("names are left out: that takes root")
@@ -117,7 +117,7 @@ def main() -> None:
         for name in wanted:
             with FLOODS.get(name, _nothing)(running.url, loud[name]):
                 time.sleep(SETTLE_S)
-                _print(name, _measure(running.url, quiet, given.rounds))
+                _print(name, _measure(running.url, quiet, options.rounds))
     crib.remove(data)
 
 

@@ -4,7 +4,7 @@
 
 Starts a Toolcrib of its own in a new directory, and a server on loopback that answers at once;
 removes both again. The difference is the request itself: the broker's look at it, a connection,
-and an answer that is read behind the wall.
+and an answer that is read inside the sandbox.
 """
 
 import argparse
@@ -35,7 +35,7 @@ CALLS = {"read_file": {"path": "x.txt"}, "ask": {"id": "7"}}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10)
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
     with crib.running(data) as running, serving() as web:
         token = _prepared(web)
@@ -47,7 +47,7 @@ def main() -> None:
                 f"/api/v1/tools/{name}/execute",
                 json.dumps({"parameters": parameters, "group": ["*"]}).encode(),
             )
-            measured(load, clients=1, seconds=given.seconds)
+            measured(load, clients=1, seconds=options.seconds)
             cuts = statistics.quantiles(load.times_ms, n=20)
             print(
                 f"{name:>12}{len(load.times_ms):>10}{cuts[9]:>10.1f}{cuts[18]:>10.1f}"

@@ -72,17 +72,17 @@ def _stored(organization: Organization, entities: int) -> None:
     graph = entity_index.graph_of(GraphScope.of(organization.pk, None))
     began = time.monotonic()
     for start in range(0, entities, _BATCH):
-        said = " ".join(_said(at) for at in range(start, min(entities, start + _BATCH)))
-        text = f"INSERT DATA {{ GRAPH <{graph.iri}> {{ {said} }} }}"
+        triples = " ".join(_entity_text(at) for at in range(start, min(entities, start + _BATCH)))
+        text = f"INSERT DATA {{ GRAPH <{graph.iri}> {{ {triples} }} }}"
         bounds = RequestBounds(threading.Event(), time.monotonic() + 120)
         sparql_endpoint.update(graph.endpoint, text, bounds)
     print(f"{entities} entities, {time.monotonic() - began:.0f} s to store them")
 
 
-def _said(at: int) -> str:
+def _entity_text(at: int) -> str:
     """A label of two to four words, in a fifth a second one, a description and a note."""
-    label, text, note = (" ".join(_some(count)) for count in (_random.randint(2, 4), 12, 6))
-    german = f'; <{_RDFS}label> "{" ".join(_some(2))}"@de' if at % 5 == 0 else ""
+    label, text, note = (" ".join(_random_words(count)) for count in (_random.randint(2, 4), 12, 6))
+    german = f'; <{_RDFS}label> "{" ".join(_random_words(2))}"@de' if at % 5 == 0 else ""
     return (
         f'<urn:bench:{at}> {_A} <{_TYPE.format(at % 20)}> ; <{_RDFS}label> "{label}"@en {german} ;'
         f' <{_RDFS}comment> "{text}" ; <urn:bench:note> "{note}" ;'
@@ -90,7 +90,7 @@ def _said(at: int) -> str:
     )
 
 
-def _some(count: int) -> list[str]:
+def _random_words(count: int) -> list[str]:
     return _random.choices(WORDS, _WEIGHTS, k=count)
 
 
@@ -105,7 +105,7 @@ def _indexed(organization: Organization) -> None:
 
 
 def _copied(organization: Organization, other: Organization) -> None:
-    """Somebody else's entities are in the same table, and must not slow anybody down."""
+    """Entities of another organization are in the same table and must not slow searches."""
     columns = "collection, iri, shown, types, kinds, names, label_text, label_words, words"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -133,7 +133,7 @@ def _label(at: int) -> str:
 _LABELS: dict[int, str] = {}
 
 
-def _known(at: int) -> str:
+def _cached_label(at: int) -> str:
     return _LABELS.setdefault(at, _label(at))
 
 
@@ -142,15 +142,17 @@ _QUESTIONS: dict[str, Callable[[int], EntitySearchQuery]] = {
     "the commonest words": lambda at: EntitySearchQuery(WORDS[at % 5]),
     "two words": lambda at: EntitySearchQuery(f"{_word(at)} {_word(at + 1)}"),
     "two of the commonest words": lambda at: EntitySearchQuery(f"{WORDS[at % 7]} {WORDS[at % 11]}"),
-    "a whole label": lambda at: EntitySearchQuery(_known(at % 100)),
-    "a phrase": lambda at: EntitySearchQuery(f'"{" ".join(_known(at % 100).split()[:2])}"'),
+    "a whole label": lambda at: EntitySearchQuery(_cached_label(at % 100)),
+    "a phrase": lambda at: EntitySearchQuery(f'"{" ".join(_cached_label(at % 100).split()[:2])}"'),
     "a word and a type": lambda at: EntitySearchQuery(_word(at), type=f"type-{at % 20}"),
     "a common word and a type": lambda at: EntitySearchQuery(WORDS[at % 5], type=f"type-{at % 20}"),
     "the beginning of a word": lambda at: EntitySearchQuery(_word(at)[:5]),
     "a question of six words, not all there": lambda at: EntitySearchQuery(
         f"where would {_word(at)} {_word(at + 3)} {_word(at + 7)} nowhere"
     ),
-    "a misspelt label": lambda at: EntitySearchQuery(_known(at % 100).replace("a", "e", 1) + "x"),
+    "a misspelt label": lambda at: EntitySearchQuery(
+        _cached_label(at % 100).replace("a", "e", 1) + "x"
+    ),
     "no match at all": lambda at: EntitySearchQuery(f"xyz{at}qqq"),
     "the hundredth page": lambda at: EntitySearchQuery(WORDS[at % 5], offset=990),
 }

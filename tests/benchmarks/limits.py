@@ -76,9 +76,9 @@ def _charges(what: str, agent: Agent) -> None:
 
 
 def _charge(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> None:
-    identifier, asked = new_id(), EffectiveRequest.of(None, None)
+    identifier, request = new_id(), EffectiveRequest.of(None, None)
     budgets.reserve(
-        identifier, caller=caller, tool=tool, asked=asked, snapshot=snapshot, cost=PRICE
+        identifier, caller=caller, tool=tool, asked=request, snapshot=snapshot, cost=PRICE
     )
     budgets.settle(identifier, spent=PRICE)
 

@@ -1,10 +1,10 @@
-"""What a thousand open pages cost: memory, processor, connections, and how soon they are told.
+"""What a thousand open pages cost: memory, processor, connections, and how soon they are notified.
 
     python -m tests.benchmarks.live_pages [--streams 1000] [--seconds 20] [--rounds 20]
 
 Starts a Toolcrib of its own in a new directory and removes it again. Every stream is a page of one
 organization that follows its executions; one more is a page of another. Pages do not ask after
-they were told: what their questions cost is in the benchmark of the catalog.
+a notification: what their questions cost is in the benchmark of the catalog.
 """
 
 import argparse
@@ -62,53 +62,53 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=20)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with crib.running(Path(os.environ["TOOLCRIB_DATA"])) as running:
-        asyncio.run(_measure(House(running), given))
+        asyncio.run(_measure(House(running), options))
         for one in connections.all():
             one.close()
             one.close_pool()
     crib.remove(Path(os.environ["TOOLCRIB_DATA"]))
 
 
-async def _measure(house: House, given: argparse.Namespace) -> None:
+async def _measure(house: House, options: argparse.Namespace) -> None:
     call = _caller(house)
-    _tell_calls("calls, no page open", call, given.rounds * 5)
-    before = _held(house)
-    streams = await _open(house, house.full, given.streams)
+    _tell_calls("calls, no page open", call, options.rounds * 5)
+    before = _resources(house)
+    streams = await _open(house, house.full, options.streams)
     lone = await _open(house, house.other, 1)
     await asyncio.sleep(2)
-    print(f"{given.streams} streams were opened")
-    for name, value in _held(house).items():
+    print(f"{options.streams} streams were opened")
+    for name, value in _resources(house).items():
         print(f"  {name:<34}{before[name]:>10.0f} -> {value:>8.0f}")
     began = _cpu_s(house)
-    await asyncio.sleep(given.seconds)
+    await asyncio.sleep(options.seconds)
     print(
-        f"  {'processor while nothing happens':<34}{_share(house, began, given.seconds):>10.2f} %"
+        f"  {'processor while nothing happens':<34}{_share(house, began, options.seconds):>10.2f} %"
     )
-    await _tell_latency("one page is told", house.other, lone, given.rounds)
-    await _tell_latency(f"{given.streams} pages are told", house.full, streams, given.rounds)
-    _tell_calls("calls beside them", call, given.rounds * 5)
+    await _tell_latency("one page is told", house.other, lone, options.rounds)
+    await _tell_latency(f"{options.streams} pages are told", house.full, streams, options.rounds)
+    _tell_calls("calls beside them", call, options.rounds * 5)
     task = asyncio.create_task(_keep_telling(house))
     began, since = _cpu_s(house), time.monotonic()
-    await asyncio.to_thread(_tell_calls, "calls while all are told", call, given.rounds * 5)
-    print(f"  {'processor while all are told':<34}"
+    await asyncio.to_thread(_tell_calls, "calls while all are told", call, options.rounds * 5)
+    print(f"  {'processor while all are notified':<34}"
           f"{_share(house, began, time.monotonic() - since):>10.1f} %")  # fmt: skip
     task.cancel()
 
 
 class Page:
-    """When it was told, each time."""
+    """The times of its notifications."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self.reader = reader
-        self.told: asyncio.Queue[float] = asyncio.Queue()
+        self.notified_at: asyncio.Queue[float] = asyncio.Queue()
         self.task = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         while line := await self.reader.readline():
             if line.startswith(b"event: changed"):
-                self.told.put_nowait(time.perf_counter())
+                self.notified_at.put_nowait(time.perf_counter())
 
 
 async def _open(house: House, place: Organization, count: int) -> list[Page]:
@@ -131,7 +131,7 @@ async def _page(where: str, key: str) -> Page:
     if b" 200 " not in answer:
         raise SystemExit(f"a stream was not opened: {answer!r}")
     page = Page(reader)
-    page.writer = writer  # type: ignore[attr-defined]  # it is open as long as somebody holds it
+    page.writer = writer  # type: ignore[attr-defined]  # it is open as long as it is referenced
     return page
 
 
@@ -159,11 +159,11 @@ async def _tell_latency(title: str, place: Organization, pages: list[Page], roun
     times: list[float] = []
     for _ in range(rounds):
         for page in pages:
-            while not page.told.empty():
-                page.told.get_nowait()
+            while not page.notified_at.empty():
+                page.notified_at.get_nowait()
         began = time.perf_counter()
         bell.announce(execution.pk)
-        times += [(await page.told.get() - began) * 1000 for page in pages]
+        times += [(await page.notified_at.get() - began) * 1000 for page in pages]
         await asyncio.sleep(1.2)
     print(f"  {title:<34}{_cuts(times)}")
 
@@ -207,14 +207,14 @@ def _tell_calls(title: str, client: HTTPConnection, count: int) -> None:
         began = time.perf_counter()
         client.request("POST", "/api/v1/tools/read_file/execute", body, headers)
         answer = client.getresponse()
-        said = answer.read()
+        status = answer.read()
         if answer.status != 200:
-            raise SystemExit(f"a call was not answered: {said!r}")
+            raise SystemExit(f"a call was not answered: {status!r}")
         times.append((time.perf_counter() - began) * 1000)
     print(f"  {title:<34}{_cuts(times)}")
 
 
-def _held(house: House) -> dict[str, float]:
+def _resources(house: House) -> dict[str, float]:
     pids = house.processes()
     with connection.cursor() as cursor:
         cursor.execute(

@@ -57,14 +57,14 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=3_000_000)
     parser.add_argument("--processes", type=int, default=os.process_cpu_count())
     parser.add_argument("--verify", choices=["whole", "daily"], help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.verify:
-        _verify(asked.verify, asked.processes)
+    options = parser.parse_args()
+    if options.verify:
+        _verify(options.verify, options.processes)
         return
     data = Path(os.environ["TOOLCRIB_DATA"])
     try:
         with embedded.running_servers(data):
-            _measure(asked.checkpoints, asked.records, asked.processes)
+            _measure(options.checkpoints, options.records, options.processes)
             connection.close()
             connection.close_pool()
     finally:
@@ -181,8 +181,8 @@ class _Writer:
 
     def _signed(self, at: datetime) -> tuple[bytes, str]:
         root = merkle.frontier_root(self.frontier)
-        said = checkpoints.CheckpointStatement(key_files.log_origin(LOG), self.size, root, at)
-        return root, checkpoints.sign_statement(said, self.signer)
+        statement = checkpoints.CheckpointStatement(key_files.log_origin(LOG), self.size, root, at)
+        return root, checkpoints.sign_statement(statement, self.signer)
 
 
 def _record(number: int, at: datetime) -> tuple[UUID, Columns, bytes]:

@@ -40,15 +40,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--era", default=MODERN)
-    given = parser.parse_args()
+    options = parser.parse_args()
     ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, given.era))
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, options.era))
     server.start()
     url = ours.recv()
     hub = Hub()
     ways = _ways(hub, url)
     try:
-        times = _measured(ways, given.calls)
+        times = _measured(ways, options.calls)
     finally:
         hub.close()
         ours.send("end")
@@ -89,7 +89,7 @@ def _message() -> tuple[bytes, dict[str, str]]:
         "io.modelcontextprotocol/clientCapabilities": {},
     }
     params = {"name": "echo", "arguments": ARGUMENTS, "_meta": meta}
-    said = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
@@ -97,7 +97,7 @@ def _message() -> tuple[bytes, dict[str, str]]:
         "Mcp-Method": "tools/call",
         "Mcp-Name": "echo",
     }
-    return json.dumps(said).encode(), headers
+    return json.dumps(message).encode(), headers
 
 
 def _endpoint(url: str, name: str, fresh_s: float) -> Endpoint:

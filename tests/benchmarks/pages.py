@@ -155,7 +155,7 @@ def _measure(organization: Organization) -> list[Page]:
 
 
 def _side(organization: Organization) -> Side:
-    """One of everything, made anew: what the run before has left is out of its way."""
+    """One of everything, new: what the previous run has left is out of its way."""
     free = f"was-{uuid4().hex[:8]}"
     Agent.objects.filter(organization=organization, slug="twin").update(slug=free)
     User.objects.filter(username=f"agent:{PLACE}:twin").update(username=f"agent:{PLACE}:{free}")
@@ -178,9 +178,9 @@ def _reader(organization: Organization) -> User:
 def _count(client: Client, page: Page) -> None:
     """The second time: the first one fills what a process keeps."""
     client.get(page.address)
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         response = client.get(page.address)
-    page.queries, page.status = len(asked), response.status_code
+    page.queries, page.status = len(queries), response.status_code
     page.bytes = len(response.content)
     if page.status != 200:
         print(f"{page.name} at {page.address} answers {page.status}", flush=True)

@@ -54,24 +54,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--flood", type=int, default=40, help="clients without rest")
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
     with crib.running(data) as running:
         flooding, quiet = _organization("flood"), _organization("quiet")
         connection.close()
         _send(running.url, quiet, wait_s=30, clients=1, seconds=3)  # warm
-        alone = _send(running.url, quiet, wait_s=30, clients=1, seconds=given.seconds)
+        alone = _send(running.url, quiet, wait_s=30, clients=1, seconds=options.seconds)
         before = _memory(data)
         seen: dict[str, Seen] = {}
         flood = threading.Thread(
             target=lambda: seen.update(
-                flood=_send(running.url, flooding, wait_s=0, clients=given.flood,
-                            seconds=given.seconds + 4)
+                flood=_send(running.url, flooding, wait_s=0, clients=options.flood,
+                            seconds=options.seconds + 4)
             )
         )  # fmt: skip
         flood.start()
         time.sleep(4)
-        beside = _send(running.url, quiet, wait_s=30, clients=1, seconds=given.seconds)
+        beside = _send(running.url, quiet, wait_s=30, clients=1, seconds=options.seconds)
         flood.join()
         _print(alone, beside, seen["flood"])
         print(f"web: {before / 2**20:.0f} MiB before, {_memory(data) / 2**20:.0f} MiB after")

@@ -43,13 +43,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, nargs="+", default=[0, 1, 10])
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
     with crib.running(data) as running:
         post = _poster(running.url)
-        print(f"{'calls':>5}  {'':24} {'median of ' + str(given.rounds):>12} {'each':>10}")
-        for calls in given.calls:
-            _tell(_ways(post, calls), calls, given.rounds)
+        print(f"{'calls':>5}  {'':24} {'median of ' + str(options.rounds):>12} {'each':>10}")
+        for calls in options.calls:
+            _print_times(_ways(post, calls), calls, options.rounds)
         for connection in connections.all():
             connection.close()
             connection.close_pool()
@@ -95,7 +95,7 @@ def _program(source: str, calls: int) -> dict[str, Any]:
     return {"tool_name": "run_program", "parameters": parameters}
 
 
-def _tell(ways: dict[str, Callable[[], object]], calls: int, rounds: int) -> None:
+def _print_times(ways: dict[str, Callable[[], object]], calls: int, rounds: int) -> None:
     took: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         way()  # so that every sandbox is warm

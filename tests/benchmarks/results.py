@@ -46,14 +46,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--reads", type=int, default=10)
-    given = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
     with crib.running(data) as running:
         place = factories.organization("results")
         factories.tool(place)
         agent = factories.agent(place)
-        _tell_references(agent, given.calls)
-        _tell_streams(agent, running.url, given.reads)
+        _tell_references(agent, options.calls)
+        _tell_streams(agent, running.url, options.reads)
         for connection in connections.all():
             connection.close()
             connection.close_pool()
@@ -75,17 +75,17 @@ def _tell_references(agent: Agent, calls: int) -> None:
         for words, value in values.items():
             times[words].append(_ms(partial(_ask, caller, value)))
     for words, found in times.items():
-        print(f"every gate asked, with {words}: {_told(found)}")
+        print(f"every gate asked, with {words}: {_summary(found)}")
 
 
 def _tell_streams(agent: Agent, url: str, reads: int) -> None:
     token = factories.token(agent.service_account)
     place = f"/api/v1/executions/{_gave(agent, 'z' * (10 * MIB))}/output"
     whole = [_ms(lambda: _read(url, token, place, 10 * MIB)) for _ in range(reads)]
-    print(f"10 MiB streamed: {_told(whole)}, {10_000 / statistics.median(whole):.0f} MiB/s")
+    print(f"10 MiB streamed: {_summary(whole)}, {10_000 / statistics.median(whole):.0f} MiB/s")
     middle = {"Range": f"bytes={5 * MIB}-{5 * MIB + 65_535}"}
     part = [_ms(lambda: _read(url, token, place, 65_536, middle)) for _ in range(reads)]
-    print(f"64 KiB out of its middle: {_told(part)}")
+    print(f"64 KiB out of its middle: {_summary(part)}")
 
 
 def _ask(caller: Caller, value: Any) -> None:
@@ -99,11 +99,11 @@ def _ask(caller: Caller, value: Any) -> None:
 def _gave(agent: Agent, output: Any) -> UUID:
     """An execution that is over, its output where the product puts it."""
     execution = factories.execution(agent)
-    parcel = outputs.packed(output)
-    outputs.put_away(execution.organization_id, parcel)
+    stored = outputs.packed(output)
+    outputs.put_away(execution.organization_id, stored)
     factories.end_execution(
-        execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
-        output_bytes=parcel.size,
+        execution, output=stored.output, output_digest=stored.digest, output_type=stored.type,
+        output_bytes=stored.size,
     )  # fmt: skip
     return execution.pk
 
@@ -128,7 +128,7 @@ def _ms(deed: Callable[[], None]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def _told(times_ms: list[float]) -> str:
+def _summary(times_ms: list[float]) -> str:
     ordered = sorted(times_ms)
     p95 = ordered[int(len(ordered) * 0.95)]
     return f"median {statistics.median(ordered):.1f} ms, p95 {p95:.1f} ms ({len(ordered)})"

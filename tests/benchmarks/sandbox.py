@@ -1,4 +1,4 @@
-"""What the wall costs on this machine, beside what it may cost.
+"""What the sandbox costs on this machine, beside what it may cost.
 
     python -m tests.benchmarks.sandbox [--rounds 200]
 
@@ -119,7 +119,7 @@ def cold(table: Table, daemon: Daemon, rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tc") as shared:
         os.chmod(shared, 0o755)
         for number in range(max(rounds // 20, 5)):
-            time.sleep(1.3)  # the spare template is made when nobody needs the processors
+            time.sleep(1.3)  # the spare template is made when the processors are idle
             spared.append(first_line_ms(daemon, organization=f"new-{number}"))
             mounted = Profile(IsolationLevel.STANDARD, (Mount(shared, f"/shared-{number}"),))
             started.append(first_line_ms(daemon, profile=mounted))
@@ -265,8 +265,8 @@ def _cancel_and_watch(daemon: Daemon, directory: Path) -> float:
 
 def be_worker(path: str, directory: str, marker: str) -> None:
     profile = Meeting(Path(directory)).profile
-    program, told = CodeSource(SPAWN_AND_TELL), {"marker": marker}
-    SandboxClient(path).run(SandboxSpec("bench", profile, Limits(), program, told))
+    program, parameters = CodeSource(SPAWN_AND_TELL), {"marker": marker}
+    SandboxClient(path).run(SandboxSpec("bench", profile, Limits(), program, parameters))
 
 
 def others_ms() -> float:

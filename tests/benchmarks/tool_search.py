@@ -95,8 +95,8 @@ def _search(snapshot: Snapshot, ask: Callable[[], str], tools: list[CatalogTool]
 
 def _listed(snapshot: Snapshot, ask: Callable[[], str], caller: Caller) -> None:
     """As `GET /tools?q=` and `find_tools` do."""
-    asked = EffectiveRequest.of(None, None)
-    _search(snapshot, ask, usable_tools(caller, asked, snapshot))
+    request = EffectiveRequest.of(None, None)
+    _search(snapshot, ask, usable_tools(caller, request, snapshot))
 
 
 def _anybody(snapshot: Snapshot) -> Caller:
@@ -104,7 +104,7 @@ def _anybody(snapshot: Snapshot) -> Caller:
     return factories.caller(factories.agent(place, groups=["default"]))
 
 
-def _said(count: int) -> str:
+def _random_words(count: int) -> str:
     return " ".join(_random.choices(_WORDS, _WEIGHTS, k=count))
 
 
@@ -117,20 +117,22 @@ _QUESTIONS: dict[str, Callable[[], str]] = {
     "one rare word": lambda: _random.choice(_WORDS[1_000:]),
     "one word that a sixth of them have": lambda: _random.choice(_THINGS),
     "a verb and a thing": lambda: f"{_random.choice(_VERBS)} {_random.choice(_THINGS)}",
-    "a sentence": lambda: f"{_random.choice(_VERBS)} the {_random.choice(_THINGS)} of {_said(5)}",
+    "a sentence": lambda: (
+        f"{_random.choice(_VERBS)} the {_random.choice(_THINGS)} of {_random_words(5)}"
+    ),
     "the beginning of a word": lambda: _random.choice(_WORDS)[:3],
     "a word that is written wrong": _misspelt,
-    "32 words": lambda: _said(32),
+    "32 words": lambda: _random_words(32),
 }
 
 
 def _definition(at: int) -> dict[str, object]:
     verb, thing = _random.choice(_VERBS), _random.choice(_THINGS)
     parameters = [
-        {"name": name, "type": "String", "description": _said(5), "required": False}
+        {"name": name, "type": "String", "description": _random_words(5), "required": False}
         for name in ("target", "options", _random.choice(_WORDS))
     ]
-    said = f"{verb.title()}s the {thing} of {_said(12)}."
+    said = f"{verb.title()}s the {thing} of {_random_words(12)}."
     more = {"description": said, "parameters": parameters, "capabilities": [verb, thing]}
     return factories.definition(f"{verb}_{thing}_{_random.choice(_WORDS)}_{at}", **more)
 

@@ -61,13 +61,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--processes", type=int, default=os.process_cpu_count())
-    asked = parser.parse_args()
+    options = parser.parse_args()
     data = Path(os.environ["TOOLCRIB_DATA"])
-    pool = ProcessPoolExecutor(asked.processes, get_context("fork"))
+    pool = ProcessPoolExecutor(options.processes, get_context("fork"))
     pool.submit(int).result()  # forked before there are connections
     try:
         with embedded.running_servers(data):
-            _measure(asked.records, asked.processes, pool)
+            _measure(options.records, options.processes, pool)
             connection.close()
             connection.close_pool()
             pool.shutdown()

@@ -23,7 +23,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 def data(tmp_path: Path, settings: LazySettings) -> Iterator[Path]:
     settings.EGRESS_SOCKET = str(embedded.egress_socket(tmp_path))
     tmp_path.chmod(0o711)
-    sandbox_account().own(tmp_path / "workspaces", 0o700)
+    sandbox_account().make_directory(tmp_path / "workspaces", 0o700)
     yield tmp_path
     embedded.remove_socket_directory(tmp_path)
 

@@ -26,17 +26,17 @@ WHOLE = {
 
 
 @pytest.fixture
-def said(monkeypatch):
+def set_allowed_servers(monkeypatch):
     return lambda text: monkeypatch.setenv("MCP_STDIO_ALLOWED", text)
 
 
-def test_nothing_is_allowed_unless_it_is_said(said):
-    said("")
+def test_nothing_is_allowed_unless_it_is_said(set_allowed_servers):
+    set_allowed_servers("")
     assert env_stdio("MCP_STDIO_ALLOWED") == {}
 
 
-def test_every_field_is_read(said):
-    said(json.dumps({"serve": WHOLE}))
+def test_every_field_is_read(set_allowed_servers):
+    set_allowed_servers(json.dumps({"serve": WHOLE}))
     one = env_stdio("MCP_STDIO_ALLOWED")["serve"]
     assert one.command == ("/opt/mcp/bin/serve", "--quiet")
     assert one.mounts == (Mount("/srv/docs", "/srv/docs"), Mount("/srv/state", "/state", True))
@@ -46,9 +46,9 @@ def test_every_field_is_read(said):
     assert "s3cret" not in repr(one)
 
 
-def test_a_file_of_yaml_or_json_is_named_by_its_path(said, tmp_path):
+def test_a_file_of_yaml_or_json_is_named_by_its_path(set_allowed_servers, tmp_path):
     (tmp_path / "list.yaml").write_text("time:\n  command: /usr/bin/time-server\n")
-    said(str(tmp_path / "list.yaml"))
+    set_allowed_servers(str(tmp_path / "list.yaml"))
     one = env_stdio("MCP_STDIO_ALLOWED")["time"]
     assert (one.command, one.arguments, one.network) == (("/usr/bin/time-server",), (), False)
 
@@ -91,15 +91,15 @@ def test_an_argument_is_allowed_as_a_whole_or_not_at_all(words, flaw):
         {"surprise": 1},
     ],
 )
-def test_what_cannot_be_meant_stops_the_start_and_is_named(said, wrong):
-    said(json.dumps({"serve": WHOLE | wrong}))
+def test_what_cannot_be_meant_stops_the_start_and_is_named(set_allowed_servers, wrong):
+    set_allowed_servers(json.dumps({"serve": WHOLE | wrong}))
     with pytest.raises(BadSetting, match="MCP_STDIO_ALLOWED is not as it should be: serve: "):
         env_stdio("MCP_STDIO_ALLOWED")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "/no/such/file", '{"a b": {"command": "/x"}}', "uvx"])
-def test_what_is_no_list_at_all_stops_the_start(said, text):
-    said(text)
+def test_what_is_no_list_at_all_stops_the_start(set_allowed_servers, text):
+    set_allowed_servers(text)
     with pytest.raises(BadSetting, match="MCP_STDIO_ALLOWED"):
         env_stdio("MCP_STDIO_ALLOWED")
 

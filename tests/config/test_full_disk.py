@@ -52,19 +52,19 @@ def sleeper(disk: Path, name: str, before_start: Callable[[], object] = list) ->
 
 
 def test_what_cannot_start_for_want_of_room_comes_back_and_ends_no_other(disk: Path) -> None:
-    said: list[str] = []
+    reports: list[str] = []
     needy = sleeper(disk, "hungry", lambda: (disk / "note").write_bytes(os.urandom(70_000)))
-    with Supervisor(disk, report=said.append) as crib:
+    with Supervisor(disk, report=reports.append) as crib:
         crib.start(sleeper(disk, "other"), needy)
         other, hungry = crib.managed["other"].child, crib.managed["hungry"].child
         (disk / "note").unlink()
         filler = fill(disk)
         os.kill(hungry.pid, signal.SIGKILL)
-        until(lambda: crib.run_pass() or any("could not be started" in one for one in said))
-        assert said[-1] == "hungry could not be started: No space left on device"
+        until(lambda: crib.run_pass() or any("could not be started" in one for one in reports))
+        assert reports[-1] == "hungry could not be started: No space left on device"
         assert alive(other.pid)
         filler.unlink()
-        until(lambda: crib.run_pass() or not hungry.ended())
+        until(lambda: crib.run_pass() or not hungry.has_ended())
         assert alive(other.pid)
 
 
@@ -82,7 +82,7 @@ def test_who_was_started_on_a_full_disk_is_noted_as_soon_as_there_is_room(disk: 
         assert [one.pid for one in orphans.survivors(crib.record)] == [child.pid]
 
 
-def test_nobody_hears_a_report_that_finds_no_room_and_nothing_ends_of_it(tmp_path: Path) -> None:
+def test_a_report_that_finds_no_room_is_dropped_and_stops_nothing(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         crib = Supervisor(tmp_path, report=lambda text: print(text, file=full, flush=True))
         crib.report("the disk is full")

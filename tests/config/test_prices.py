@@ -30,19 +30,19 @@ NO_PRICES = (
 
 
 @pytest.mark.parametrize(
-    ("read", "text", "said"),
+    ("read", "text", "message"),
     [
         *((env_url, text, "X must begin with http") for text in NO_ADDRESSES),
         *((env_prices, text, "X must be JSON") for text in NO_PRICES),
     ],
 )
-def test_prices_and_addresses_that_cannot_be_meant_are_refused(monkeypatch, read, text, said):
+def test_prices_and_addresses_that_cannot_be_meant_are_refused(monkeypatch, read, text, message):
     monkeypatch.setenv("X", text)
-    with pytest.raises(BadSetting, match=said):
+    with pytest.raises(BadSetting, match=message):
         read("X")
 
 
-def test_updates_go_beside_queries_unless_somebody_says_where():
+def test_the_default_update_url_is_beside_the_query_url():
     assert oxigraph.update_url_beside("http://h:1/query") == "http://h:1/update"
     assert oxigraph.update_url_beside("http://h/ds/sparql") == "http://h/ds/update"
     assert oxigraph.update_url_beside("http://h/ds") == "http://h/ds"

@@ -19,7 +19,7 @@ def test_groups_are_mapped_to_roles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "value", "said"),
+    ("read", "value", "message"),
     [
         (env_roles, "staff", "GROUP=ROLE"), (env_roles, "=viewer", "GROUP=ROLE"),
         (env_roles, "staff=chief", "GROUP=ROLE"), (env_roles, "staff=superuser", "GROUP=ROLE"),
@@ -27,10 +27,10 @@ def test_groups_are_mapped_to_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_role_and_an_issuer_in_the_clear_stop_the_start(
-    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object], value: str, said: str
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object], value: str, message: str
 ) -> None:
     monkeypatch.setenv("OIDC_X", value)
-    with pytest.raises(BadSetting, match=said):
+    with pytest.raises(BadSetting, match=message):
         read("OIDC_X")
 
 

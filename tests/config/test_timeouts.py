@@ -1,4 +1,4 @@
-"""The timeout ladder: each rung leaves the one below it time to have its say."""
+"""The order of the timeouts: each leaves the shorter one time to take effect."""
 
 import pytest
 from django.core.management import call_command
@@ -8,13 +8,13 @@ from config import timeouts
 from sandbox import client
 
 
-def test_the_rungs_stand_in_order_as_we_ship_them():
+def test_the_default_timeouts_are_in_order():
     assert list(timeouts.order_flaws()) == []
 
 
 @pytest.mark.parametrize("lease_s", [3, 4, 15, 600])
 @pytest.mark.parametrize("grace_s", [0, 20, 600])
-def test_they_do_for_every_lease_and_grace_that_can_be_set(settings, lease_s, grace_s):
+def test_timeouts_are_in_order_for_every_lease_and_grace(settings, lease_s, grace_s):
     settings.EXECUTION_LEASE_S, settings.EXECUTION_GRACE_S = lease_s, grace_s
     assert list(timeouts.order_flaws()) == []
 
@@ -28,11 +28,11 @@ def test_a_lease_that_expires_before_a_worker_checks_it_is_refused(settings):
 
 
 @pytest.mark.django_db
-def test_what_the_database_was_told_is_what_the_ladder_says():
+def test_the_statement_timeout_of_the_database_is_the_configured_one():
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
-        told = cursor.fetchone()
-    assert told == ("5min",) and timeouts.statement_timeouts()[-1].seconds == 300
+        timeout = cursor.fetchone()
+    assert timeout == ("5min",) and timeouts.statement_timeouts()[-1].seconds == 300
 
 
 @pytest.mark.django_db

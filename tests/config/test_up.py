@@ -66,9 +66,9 @@ class Crib:
 
     def refused(self) -> str:
         """What it says of why it does not start."""
-        said, _ = self.process.communicate(timeout=LIMIT_S)
-        assert self.process.returncode == 1, said
-        return said
+        output, _ = self.process.communicate(timeout=LIMIT_S)
+        assert self.process.returncode == 1, output
+        return output
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)

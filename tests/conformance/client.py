@@ -47,7 +47,7 @@ class Person:
         self._entered = OAuthClient(own, context.get("client_secret", "")) if own else None
 
     async def does(self, work: Work, *, alone: bool = False) -> None:
-        """With new tokens as often as the server wants others. `alone`: nobody to consent."""
+        """With new tokens as often as the server wants others. `alone`: no person consents."""
         for _ in range(MOST_TRIES):
             client = Client(Streamable(Url.parse(self._url), self._headers(), dialer()))
             try:
@@ -87,11 +87,11 @@ async def call_each(client: Client) -> None:
     """With a value for all that is required."""
     for tool in (await client.tools()).tools.values():
         properties = tool.input_schema.get("properties", {})
-        given = {name: _value(properties[name]) for name in properties}
-        await client.call(tool.name, given)
+        arguments = {name: _value(properties[name]) for name in properties}
+        await client.call(tool.name, arguments)
 
 
-async def call_as_told(client: Client, context: dict[str, Any]) -> None:
+async def call_listed_tools(client: Client, context: dict[str, Any]) -> None:
     for call in context["toolCalls"]:
         await client.call(call["name"], call["arguments"])
 
@@ -125,7 +125,7 @@ def _value(schema: dict[str, Any]) -> Any:
 async def main(url: str, scenario: str, context: dict[str, Any]) -> None:
     person = Person(url, context)
     if "toolCalls" in context:
-        await person.does(lambda client: call_as_told(client, context))
+        await person.does(lambda client: call_listed_tools(client, context))
     elif scenario == "sep-2322-client-request-state":
         await person.does(confirm_each)
     elif scenario == "json-schema-ref-no-deref":

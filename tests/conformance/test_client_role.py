@@ -16,8 +16,8 @@ SUITE = PLACE / "node" / "node_modules" / "@modelcontextprotocol" / "conformance
 # What is required there and not offered here, with the reason.
 EXCEPTIONS = {
     "2025-11-25": {
-        # The client must declare that it can elicit: nobody sits at a call of an agent who could
-        # fill in a form, so this one declares that it cannot.
+        # The client must declare that it can elicit: no person attends a call of an
+        # agent who could fill in a form, so this one declares that it cannot.
         "elicitation-sep1034-client-defaults",
     },
     "2026-07-28": set(),

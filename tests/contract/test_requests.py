@@ -70,8 +70,7 @@ def _run(
     url: str, place: Path, token: str, places: dict[str, dict[str, str]], seed: int | None,
     count: int, *options: str,
 ) -> None:  # fmt: skip
-    """So many requests of each operation. What fails is told with the seed, which makes it again
-    with `--seed`."""
+    """`count` requests of each operation. A failure prints its seed, and `--seed` repeats it."""
     assert Http(url, token)("GET", "/api/v1/tools").status_code == 200
     written = place / "openapi.json"
     written.write_text(json.dumps(document()))

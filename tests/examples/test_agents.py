@@ -65,12 +65,12 @@ class Run:
             text=True,
         )
 
-    def of(self, program: str) -> str:
+    def answer_of(self, program: str) -> str:
         """What it answers."""
-        return self.ended(self.start(program))[0]
+        return self.finish(self.start(program))[0]
 
     @staticmethod
-    def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
         answer, complaints = process.communicate(timeout=100)
         assert process.returncode == 0, complaints
         return answer.strip(), complaints
@@ -79,10 +79,10 @@ class Run:
     def offered(self) -> list[dict[str, dict]]:
         """The schemas of the tools by their names, at each step."""
         return [
-            {one["function"]["name"]: one["function"]["parameters"] for one in asked["tools"]}
-            if asked.get("tools")
+            {one["function"]["name"]: one["function"]["parameters"] for one in question["tools"]}
+            if question.get("tools")
             else {}
-            for asked in self.model.questions
+            for question in self.model.questions
         ]
 
     @property
@@ -123,7 +123,7 @@ def run(crib, committed, agent):
         yield Run(model, environment)
 
 
-def ended(agent, tool):
+def call_outcomes(agent, tool):
     """How the agent's calls of a tool ended, and what the audit says of each."""
     rows = Execution.objects.filter(agent=agent, tool_name=tool).order_by("pk")
     return [(row.status, row.error_code, codes(row)) for row in rows]
@@ -141,23 +141,22 @@ def test_each_step_has_the_tools_of_its_state_and_goes_on_after_refusals(run, pr
         tool_calls_reply(tool_call("analyse", X)),
         text_reply("All is done."),
     )
-    assert run.of(program) == "All is done."
+    assert run.answer_of(program) == "All is done."
     assert run.offered[0] == {tool["name"]: tool["input_schema"] for tool in there}
     steps = [[*tools] for tools in run.offered]
     assert steps == [["look-up"], ["analyse"], ["analyse"], ["analyse"], []]
-    assert [asked.get("parallel_tool_calls") for asked in run.model.questions] == [False] * 4 + [
-        None
-    ]
+    flags = [question.get("parallel_tool_calls") for question in run.model.questions]
+    assert flags == [False] * 4 + [None]
     # Two calls of one reply begin at the same moment in some frameworks: either may come first.
     late, ran = sorted(run.observations[:2])
     outside, flawed, last = run.observations[2:]
     assert ran == last == '{"echo": {"how_many": 3, "text": "x"}}'
     assert late.startswith("Refused (tool_not_in_state): ")
     assert "open_vault" in outside and "JSON" in flawed
-    assert sorted(ended(agent, "look-up")) == sorted([RAN, refused("tool_not_in_state")])
+    assert sorted(call_outcomes(agent, "look-up")) == sorted([RAN, refused("tool_not_in_state")])
     forwarded = [refused("tool_not_in_group")] if program in SEND_EVERY_NAME else []
-    assert ended(agent, "open_vault") == forwarded
-    assert ended(agent, "analyse") == [RAN]
+    assert call_outcomes(agent, "open_vault") == forwarded
+    assert call_outcomes(agent, "analyse") == [RAN]
     assert Session.objects.get(organization=agent.organization).closed_at
 
 
@@ -188,7 +187,7 @@ def test_it_waits_for_a_person_and_tells_the_model_what_came_of_it(
     held = until(Confirmation.objects.filter(execution__agent=agent).first)
     word = {"bound_hash": held.bound_hash, "reason": "Not on a Friday."}
     assert browser.api("POST", f"/confirmations/{held.pk}/{verdict}", word)[0] == 200
-    answer, complaints = run.ended(process)
+    answer, complaints = run.finish(process)
     assert answer == "I see." and f"{crib.url}/confirmations/" in complaints
     assert run.observations[0].startswith(end)
 

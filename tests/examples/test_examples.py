@@ -20,7 +20,7 @@ DEFINITIONS = sorted(
 
 @pytest.fixture
 def run(organization, admin_api, committed):
-    """Load an example with the API and call it down the road."""
+    """Load an example with the API and call it through the execution pipeline."""
     agent = factories.agent(organization, groups=["compute"])
 
     def call(path: Path, parameters):
@@ -50,14 +50,14 @@ def test_the_prompt_is_made_of_its_parameters_and_the_completion_of_its_question
     with llm.serving() as model:
         settings.LLM_BASE_URL, settings.LLM_MODEL = model.url, "any"
         model.echoes()
-        given = {"text": "It rained.", "reader": "children"}
-        summary = run(EXAMPLES / "summarize.json", given)
+        parameters = {"text": "It rained.", "reader": "children"}
+        summary = run(EXAMPLES / "summarize.json", parameters)
         assert summary.output.startswith(
             "Summarize the text below in at most 3 sentences for child"
         )
         assert summary.output.endswith("Text:\nIt rained.\n")
-        asked = run(EXAMPLES / "answer_briefly.json", {"question": "Why?"})
-        assert (asked.status, asked.output) == ("Success", "Why?")
+        answer = run(EXAMPLES / "answer_briefly.json", {"question": "Why?"})
+        assert (answer.status, answer.output) == ("Success", "Why?")
 
 
 def test_the_csv_tool_returns_the_totals_of_the_sales(run):

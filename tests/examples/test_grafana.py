@@ -19,7 +19,7 @@ NINE = {
 }  # fmt: skip
 
 
-def shown() -> set[str]:
+def dashboard_metrics() -> set[str]:
     expressions = [
         target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", [])
     ]
@@ -27,18 +27,18 @@ def shown() -> set[str]:
     return {name.removesuffix("_bucket") for name in names}
 
 
-def known() -> set[str]:
+def registered_metrics() -> set[str]:
     assert metrics and audit_metrics
     return {name for family in REGISTRY.collect() for name in (family.name, f"{family.name}_total")}
 
 
 def test_every_metric_of_the_dashboard_is_measured():
-    assert shown() - known() == set()
+    assert dashboard_metrics() - registered_metrics() == set()
 
 
 def test_the_nine_metrics_of_the_specification_are_measured_and_shown():
-    assert NINE - known() == set()
-    assert NINE - shown() == set()
+    assert NINE - registered_metrics() == set()
+    assert NINE - dashboard_metrics() == set()
 
 
 def test_no_panel_overlaps_another():

@@ -57,7 +57,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Told:
+class AuditedEvent:
     """One audit record of an execution; `ends` where its transaction made the execution over."""
 
     execution: str
@@ -81,7 +81,7 @@ class History:
     rows: tuple[Row, ...] = ()
     moves: tuple[Move, ...] = ()
     events: tuple[tuple[str, str], ...] = ()  # execution and type
-    told: tuple[Told, ...] = ()
+    audited: tuple[AuditedEvent, ...] = ()
     effects: tuple[Effect, ...] = ()
     acknowledged: tuple[Acknowledged, ...] = ()
     reservations: tuple[str, ...] = ()
@@ -102,8 +102,8 @@ class History:
         return _grouped(self.moves, lambda move: move.execution)
 
     @cached_property
-    def told_of(self) -> dict[str, list[Told]]:
-        return _grouped(self.told, lambda told: told.execution)
+    def audited_of(self) -> dict[str, list[AuditedEvent]]:
+        return _grouped(self.audited, lambda audited: audited.execution)
 
     @cached_property
     def effects_of(self) -> dict[str, list[Effect]]:
@@ -171,8 +171,8 @@ def moves_are_legal(history: History) -> Iterator[Violation]:
             if move.was != move.became and move.became not in LEGAL.get(move.was, set()):
                 yield Violation("illegal", execution, f"from {move.was} to {move.became}")
             if before and move.was != before.became:
-                said = f"it was {before.became}, and left {move.was}"
-                yield Violation("illegal", execution, said)
+                message = f"it was {before.became}, and left {move.was}"
+                yield Violation("illegal", execution, message)
             before = move
 
 
@@ -181,14 +181,14 @@ def fences_count_claims(history: History) -> Iterator[Violation]:
         for move in moves:
             claimed = move.was == Status.PENDING and move.became == Status.RUNNING
             if move.old_fence is not None and move.fence != move.old_fence + claimed:
-                said = f"{move.was} to {move.became}: {move.old_fence} to {move.fence}"
-                yield Violation("fence", execution, said)
+                message = f"{move.was} to {move.became}: {move.old_fence} to {move.fence}"
+                yield Violation("fence", execution, message)
 
 
 def every_start_ends(history: History) -> Iterator[Violation]:
-    for execution, told in history.told_of.items():
-        started = Counter(one.fence for one in told if one.code == START)
-        ended = {one.fence for one in told if one.code in {END, LOST, LATE}}
+    for execution, audited in history.audited_of.items():
+        started = Counter(one.fence for one in audited if one.code == START)
+        ended = {one.fence for one in audited if one.code in {END, LOST, LATE}}
         for fence, count in started.items():
             if count > 1:
                 yield Violation("owners", execution, f"{count} starts under fence {fence}")
@@ -200,9 +200,9 @@ def every_claim_is_on_record(history: History) -> Iterator[Violation]:
     """No run without its START, unless the gates refused it at the claim; none that was not
     accepted on record."""
     for execution, moves in history.moves_of.items():
-        told = history.told_of.get(execution, ())
-        started = {one.fence for one in told if one.code == START}
-        if moves[0].became == Status.PENDING and not any(one.code == ACCEPT for one in told):
+        audited = history.audited_of.get(execution, ())
+        started = {one.fence for one in audited if one.code == START}
+        if moves[0].became == Status.PENDING and not any(one.code == ACCEPT for one in audited):
             yield Violation("unaudited", execution, "accepted, and no record says so")
         for move, after in zip(moves, (*moves[1:], None), strict=True):
             claimed = (move.was, move.became) == (Status.PENDING, Status.RUNNING)
@@ -211,9 +211,9 @@ def every_claim_is_on_record(history: History) -> Iterator[Violation]:
                 yield Violation("unaudited", execution, f"claim of fence {move.fence}, no start")
 
 
-def every_end_is_told_once(history: History) -> Iterator[Violation]:
+def every_end_is_audited_once(history: History) -> Iterator[Violation]:
     for row in history.rows:
-        ends = sum(one.ends for one in history.told_of.get(row.id, ()))
+        ends = sum(one.ends for one in history.audited_of.get(row.id, ()))
         if row.status in FINAL and ends != 1:
             yield Violation("unaudited", row.id, f"{row.status}, and {ends} records say it is over")
 
@@ -225,18 +225,20 @@ def one_owner_at_a_time(history: History) -> Iterator[Violation]:
         for earlier, later in pairwise(runs):
             over = earlier[-1].at - later[0].at
             if over > IN_FLIGHT_S:
-                said = f"{key}: a run went on {over:.1f} s after the next had begun"
-                yield Violation("owners", _id_of(history, key), said)
+                message = f"{key}: a run went on {over:.1f} s after the next had begun"
+                yield Violation("owners", _id_of(history, key), message)
 
 
 def leases_are_disjoint(history: History) -> Iterator[Violation]:
-    """Nobody is taken for lost while its lease may still be good."""
+    """No run is taken for lost while its lease may still be valid."""
     for execution, moves in history.moves_of.items():
         for move in moves:
             if move.reaped and move.lease_until is not None and move.at < move.lease_until:
                 left = move.lease_until - move.at
-                said = f"fence {move.old_fence} was reaped {left:.1f} s before its lease was over"
-                yield Violation("owners", execution, said)
+                message = (
+                    f"fence {move.old_fence} was reaped {left:.1f} s before its lease was over"
+                )
+                yield Violation("owners", execution, message)
 
 
 def nothing_after_the_end(history: History) -> Iterator[Violation]:
@@ -245,15 +247,15 @@ def nothing_after_the_end(history: History) -> Iterator[Violation]:
         ends = [move.at for move in history.moves_of.get(row.id, ()) if move.became in FINAL]
         last = max((one.at for one in history.effects_of.get(row.key, ())), default=0.0)
         if ends and last - ends[0] > IN_FLIGHT_S and row.status not in REFUSED:
-            said = f"{row.key}: a run went on {last - ends[0]:.1f} s after {row.status}"
-            yield Violation("owners", row.id, said)
+            message = f"{row.key}: a run went on {last - ends[0]:.1f} s after {row.status}"
+            yield Violation("owners", row.id, message)
 
 
 def a_start_before_every_run(history: History) -> Iterator[Violation]:
     """As many runs as starts at most, and each begins after the start that allows it."""
     for key, effects in history.effects_of.items():
         execution = _id_of(history, key)
-        starts = sorted(t.at for t in history.told_of.get(execution, ()) if t.code == START)
+        starts = sorted(t.at for t in history.audited_of.get(execution, ()) if t.code == START)
         runs = sorted(min(e.at for e in run) for run in _grouped(effects, lambda e: e.run).values())
         if len(runs) > len(starts):
             yield Violation("unaudited", execution, f"{len(runs)} runs, {len(starts)} starts")
@@ -265,8 +267,8 @@ def effects_are_as_promised(history: History) -> Iterator[Violation]:
     for row in history.rows:
         done = [one for one in history.effects_of.get(row.key, ()) if one.what == EFFECT]
         if fault := _broken(row, done):
-            said = f"{row.delivery} {row.status} {row.error_code}: {fault}"
-            yield Violation("effects", row.id, said)
+            message = f"{row.delivery} {row.status} {row.error_code}: {fault}"
+            yield Violation("effects", row.id, message)
 
 
 def _broken(row: Row, done: list[Effect]) -> str:
@@ -309,8 +311,8 @@ def what_was_used_is_what_ran(history: History) -> Iterator[Violation]:
     paid = sum(row.status == Status.SUCCESS for row in history.rows)
     accepted = sum(row.status not in REFUSED for row in history.rows)
     if not paid <= history.used <= accepted:
-        said = f"{history.used} calls are counted; {paid} succeeded, {accepted} were accepted"
-        yield Violation("budget", "", said)
+        message = f"{history.used} calls are counted; {paid} succeeded, {accepted} were accepted"
+        yield Violation("budget", "", message)
 
 
 RULES: tuple[Rule, ...] = (
@@ -323,7 +325,7 @@ RULES: tuple[Rule, ...] = (
     fences_count_claims,
     every_start_ends,
     every_claim_is_on_record,
-    every_end_is_told_once,
+    every_end_is_audited_once,
     one_owner_at_a_time,
     leases_are_disjoint,
     nothing_after_the_end,

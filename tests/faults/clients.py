@@ -56,7 +56,7 @@ class Client(threading.Thread):
         self, *, http: Http, ledger: str, seed: int, seen: Seen, stop: threading.Event
     ) -> None:
         super().__init__(daemon=True)
-        self._http, self._ledger, self._seen, self._stop_asked = http, ledger, seen, stop
+        self._http, self._ledger, self._seen, self._stop_requested = http, ledger, seen, stop
         self._chance = random.Random(seed)
         self._session: str | None = None
         self._wants_session = seed % 4 == 0
@@ -64,7 +64,7 @@ class Client(threading.Thread):
         self._gives_up_at = float("inf")
 
     def run(self) -> None:
-        while not self._stop_asked.is_set():
+        while not self._stop_requested.is_set():
             if self._wants_session and self._session is None:
                 self._open_session()
             self._call()
@@ -103,7 +103,7 @@ class Client(threading.Thread):
 
     def _answered(self, key: str, call: tuple[str, dict[str, Any]]) -> dict[str, Any] | None:
         """The answer that is neither a lost connection nor a request to come again."""
-        while not self._over():
+        while not self._has_given_up():
             answer = self._ask("POST", *call, **{"Idempotency-Key": key})
             if answer is None or answer.status_code >= 500:
                 self._pause(0.2)
@@ -115,8 +115,8 @@ class Client(threading.Thread):
 
     def _follow(self, key: str, answer: dict[str, Any]) -> None:
         place = f"/api/v1/executions/{answer['execution_id']}?wait_s=5"
-        while answer["status"] not in FINAL and not self._over():
-            if self._long and self._stop_asked.is_set():  # what is left is to be over soon
+        while answer["status"] not in FINAL and not self._has_given_up():
+            if self._long and self._stop_requested.is_set():  # what is left is to be over soon
                 self._long = not self._cancel(answer)
             found = self._ask("GET", place, None)
             if found is None or found.status_code not in (200, 202):
@@ -145,8 +145,8 @@ class Client(threading.Thread):
         self._seen.count(answer)
         return answer
 
-    def _over(self) -> bool:
-        if self._stop_asked.is_set() and self._gives_up_at == float("inf"):
+    def _has_given_up(self) -> bool:
+        if self._stop_requested.is_set() and self._gives_up_at == float("inf"):
             self._gives_up_at = time.monotonic() + FOLLOWED_S
         return time.monotonic() > self._gives_up_at
 

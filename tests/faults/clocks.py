@@ -19,13 +19,13 @@ class Clock:
         broker are started with an environment of their own, and keep the true time."""
         return {"LD_PRELOAD": str(self.library), "FAULTS_CLOCK": str(self.file)}
 
-    def turn(self, seconds: int) -> None:
+    def set_offset(self, seconds: int) -> None:
         """So far from the true time it is, at once and for all of them; zero is true."""
         with self.file.open("r+b") as out:
             out.write(struct.pack("=q", seconds))
 
 
-def made(place: Path) -> Clock | None:
+def make_clock(place: Path) -> Clock | None:
     """None where there is no C compiler."""
     clock = Clock(place / "clock.so", place / "clock")
     clock.file.write_bytes(struct.pack("=q", 0))

@@ -5,5 +5,5 @@ from tests.faults import ledger
 
 @pytest.fixture
 def book(tmp_path):
-    with ledger.kept(tmp_path / "effects") as one:
+    with ledger.run_ledger(tmp_path / "effects") as one:
         yield one

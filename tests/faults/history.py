@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from tests.faults.checker import Acknowledged, History, Move, Row, Told
+from tests.faults.checker import Acknowledged, AuditedEvent, History, Move, Row
 from tests.faults.ledger import Effect
 from tools.definitions.results import FINAL, OPEN
 
@@ -52,7 +52,7 @@ _MOVES = """
         ) AS reaped
     FROM faults.move m ORDER BY m.number
 """
-_TOLD = """
+_AUDITED = """
     SELECT r.execution_id::text AS execution, r.code, (r.details::jsonb->>'fence')::int AS fence,
         extract(epoch FROM r.occurred_at)::float8 AS at,
         r.code = ANY (%(ending)s) AND EXISTS (
@@ -89,7 +89,7 @@ def read(
             rows=tuple(_read(database, Row, _ROWS)),
             moves=tuple(_read(database, Move, _MOVES)),
             events=tuple(database.execute(_EVENTS)),
-            told=tuple(_read(database, Told, _TOLD, ending)),
+            audited=tuple(_read(database, AuditedEvent, _AUDITED, ending)),
             effects=tuple(effects),
             acknowledged=tuple(acknowledged),
             reservations=tuple(row[0] for row in database.execute(_RESERVATIONS)),

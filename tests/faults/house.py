@@ -62,7 +62,7 @@ class House:
         leaders = self.leaders(role)
         return self._sessions().get(leaders[0].pid, []) if leaders else []
 
-    def below(self, role: str) -> list[orphans.Process]:
+    def descendants(self, role: str) -> list[orphans.Process]:
         """What the process of this role has made, and what that has, in whatever session."""
         leaders = {process.pid for process in self.leaders(role)}
         found = orphans.list_processes()
@@ -72,8 +72,8 @@ class House:
         return [p for p in found if p.pid in below - leaders and not p.zombie]
 
     def runs(self) -> list[orphans.Process]:
-        """What stands behind the wall, or is about to."""
-        return self.below("sandboxd")
+        """Processes inside the sandbox, or about to be."""
+        return self.descendants("sandboxd")
 
     def _sessions(self) -> dict[int, list[orphans.Process]]:
         sessions: dict[int, list[orphans.Process]] = {}
@@ -102,7 +102,7 @@ class House:
 
 
 @contextmanager
-def standing(
+def running_house(
     place: Path, disk_bytes: int = DISK_BYTES, *, migrated: bool = False
 ) -> Iterator[House]:
     """`manage.py up` on `place/data`, which is empty or `migrated`, and as much weather as this
@@ -112,7 +112,7 @@ def standing(
     with disks.mounted(data, disk_bytes) as disk:
         if migrated:
             stores.copy_template(data)
-        clock = clocks.made(place)
+        clock = clocks.make_clock(place)
         port = free_port()
         environment = {name: text for name, text in os.environ.items() if name not in ELSEWHERE}
         environment |= {"TOOLCRIB_DATA": str(data), "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"}

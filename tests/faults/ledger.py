@@ -2,9 +2,9 @@
 
     python -m tests.faults.ledger FILE
 
-Prints its port, then takes `POST /` with a JSON object until it is ended. What it was told is on
-the disk before it answers, with the time of this machine's true clock. What was asked for too long
-ago it does not take (410): whoever asked may be dead.
+Prints its port, then takes `POST /` with a JSON object until it is ended. Each one is on the disk
+before it answers, with the time of this machine's true clock. What was asked for too long
+ago it does not take (410): the caller may be dead.
 """
 
 import json
@@ -47,7 +47,7 @@ class Ledger:
 
 
 @contextmanager
-def kept(file: Path) -> Iterator[Ledger]:
+def run_ledger(file: Path) -> Iterator[Ledger]:
     """A ledger in a session of its own, so that nothing that is killed here takes it along."""
     command = [sys.executable, "-m", "tests.faults.ledger", str(file)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
@@ -65,13 +65,13 @@ class _Book:
         self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._lock = threading.Lock()
 
-    def write(self, told: dict[str, str], asked_at: float) -> bool:
+    def write(self, effect: dict[str, str], asked_at: float) -> bool:
         """False where it was asked for too long ago: now, when its turn has come."""
         names = ("key", "run", "what")
         with self._lock:
             if time.monotonic() - asked_at > STALE_S:
                 return False
-            line = {name: str(told[name]) for name in names} | {"at": time.time()}
+            line = {name: str(effect[name]) for name in names} | {"at": time.time()}
             os.write(self._file, json.dumps(line).encode() + b"\n")
             os.fdatasync(self._file)
             return True
@@ -94,8 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         asked_at = float(self.headers.get(ASKED_AT, "inf"))
         try:
-            told = json.loads(self.rfile.read(min(length, LONGEST)))
-            taken = self.server.book.write(told, asked_at)
+            effect = json.loads(self.rfile.read(min(length, LONGEST)))
+            taken = self.server.book.write(effect, asked_at)
         except (ValueError, KeyError, TypeError):
             self.send_error(400)
             return

@@ -81,8 +81,8 @@ def missed_targets(recovered_s: dict[str, Sequence[float]]) -> Iterator[Violatio
         yield Violation("targets", "", "nothing was measured")
     for name, values in measured.items():
         if (took := quantile(values, 0.95)) > TARGETS_S[name]:
-            said = f"{name}: {took:.1f} s at p95, at most {TARGETS_S[name]:.0f} s"
-            yield Violation("targets", "", said)
+            message = f"{name}: {took:.1f} s at p95, at most {TARGETS_S[name]:.0f} s"
+            yield Violation("targets", "", message)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -56,7 +56,7 @@ class Struck:
 class Nemesis:
     house: House
     chance: random.Random
-    hints: Celery
+    dispatcher: Celery
     service: Service
     struck: list[Struck] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
@@ -193,7 +193,7 @@ def _hang_database(nemesis: Nemesis, fault: Fault) -> int | None:
     """The server first, so that it makes no more of those that are stopped after it."""
     for leader in nemesis.house.leaders("postgres"):
         _signal(leader, signal.SIGSTOP)
-        hung = [leader, *nemesis.house.below("postgres")]
+        hung = [leader, *nemesis.house.descendants("postgres")]
         for process in hung:
             _signal(process, signal.SIGSTOP)
             nemesis.later(fault.lasts_s, partial(_signal, process, signal.SIGCONT))
@@ -245,20 +245,20 @@ def _turn_clock(nemesis: Nemesis, fault: Fault) -> int | None:
     clock = nemesis.house.clock
     if clock is None:
         return None
-    nemesis.later(fault.lasts_s, lambda: clock.turn(0), what="clock")
-    clock.turn(nemesis.chance.choice(_JUMPS_S))
+    nemesis.later(fault.lasts_s, lambda: clock.set_offset(0), what="clock")
+    clock.set_offset(nemesis.chance.choice(_JUMPS_S))
     return 0
 
 
-def _repeat_hints(nemesis: Nemesis, fault: Fault) -> int | None:
-    """Every hint of the last calls again, ten times and in no order; some of nothing at all."""
+def _repeat_dispatches(nemesis: Nemesis, fault: Fault) -> int | None:
+    """Every dispatch of the last calls again, ten times and in no order; some of nothing at all."""
     with nemesis.house.database() as database:
         rows = database.execute("SELECT id FROM tools_execution ORDER BY created_at DESC LIMIT 20")
         ids: list[UUID] = [row[0] for row in rows] + [uuid4(), uuid4()]
     messages = ids * COPIES
     nemesis.chance.shuffle(messages)
     for execution_id in messages:
-        nemesis.hints.send_task(
+        nemesis.dispatcher.send_task(
             RUN_EXECUTION, (str(execution_id),), ignore_result=True, retry=False
         )
     return 0
@@ -323,7 +323,7 @@ KINDS: dict[str, Kind] = {
     "postgres sessions ended": Kind(_terminate, 1),
     "disk full": Kind(_fill_disk, 0.5, (1, 5)),
     "clock jump": Kind(_turn_clock, 1, (2, 10)),
-    "hints repeated": Kind(_repeat_hints, 2),
+    "hints repeated": Kind(_repeat_dispatches, 2),
     "kill service": Kind(_kill_service, 1, (0.2, 3)),
     "stop service": Kind(_stop_service, 1, (0.5, 25)),
 }
@@ -331,5 +331,5 @@ KILLS = frozenset(
     kind for kind in KINDS if kind.startswith("kill ") or kind.endswith(" killed")
 ) | {"redis wiped", "postgres quit"}
 WIPES = frozenset({"redis wiped", "redis flushed"})
-AWAY = WIPES | {"redis killed", "redis hung"}  # what waits then is found without a hint
+AWAY = WIPES | {"redis killed", "redis hung"}  # what waits then is found without a dispatch
 DATABASE_DEATHS = frozenset({"postgres killed", "postgres quit", "postgres backend killed"})

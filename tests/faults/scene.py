@@ -24,14 +24,14 @@ import sandbox_http
 def main(parameters):
     run = os.urandom(8).hex()
     if parameters["before_s"]:
-        tell(parameters, run, "begin")
+        report_effect(parameters, run, "begin")
         time.sleep(parameters["before_s"])
-    tell(parameters, run, "effect")
+    report_effect(parameters, run, "effect")
     time.sleep(parameters["after_s"])
     return {"key": parameters["key"], "run": run}
 
 
-def tell(parameters, run, what):
+def report_effect(parameters, run, what):
     line = json.dumps({"key": parameters["key"], "run": run, "what": what}).encode()
     answer = sandbox_http.request("POST", parameters["ledger"], body=line, timeout_s=20)
     if answer.status != 204:
@@ -53,7 +53,7 @@ def prepare(port: int) -> dict[str, Any]:
     return {slug: _organization(slug, port) for slug in ORGANIZATIONS}
 
 
-def tell(port: int) -> None:
+def print_scene(port: int) -> None:
     print(json.dumps(prepare(port)))
 
 

@@ -3,7 +3,7 @@
     python -m tests.faults.service PORT LEDGER_URL
 
 Takes `POST /` and hands it on. A request that sat in a socket while this process was stopped is
-dropped when nobody waits for it any more: its run is dead, and so must be its effect. One that
+dropped when no client waits for it any more: its run is dead, and so must be its effect. One that
 was handed on late, for this process was stopped between two lines, the ledger drops.
 """
 
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         status = self._handed_on(body, asked_at)
-        with suppress(OSError):  # nobody waits for the answer any more
+        with suppress(OSError):  # no client waits for the answer any more
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()

@@ -29,7 +29,7 @@ from celery import Celery
 from tests.faults import history, ledger, measures
 from tests.faults.checker import History, Violation, violations
 from tests.faults.clients import FOLLOWED_S, Client, Seen
-from tests.faults.house import DISK_BYTES, ELSEWHERE, House, is_ready, standing
+from tests.faults.house import DISK_BYTES, ELSEWHERE, House, is_ready, running_house
 from tests.faults.nemesis import (
     DATABASE_DEATHS,
     KILLS,
@@ -63,14 +63,14 @@ class Soak:
     found: list[Violation] = field(default_factory=list)
     reached: int = 0  # calls that were acknowledged before the last fault
     deaths: list[tuple[float, float]] = field(default_factory=list)  # of PostgreSQL; and back
-    told: History = field(default_factory=History)
+    history: History = field(default_factory=History)
     finished_after_s: float = float("nan")
 
     def __post_init__(self) -> None:
-        hints = Celery("faults", set_as_current=False)
-        hints.config_from_object("django.conf:settings", namespace="CELERY")
+        dispatcher = Celery("faults", set_as_current=False)
+        dispatcher.config_from_object("django.conf:settings", namespace="CELERY")
         chance = random.Random(self.given.seed)
-        self.nemesis = Nemesis(self.house, chance, hints, self.service)
+        self.nemesis = Nemesis(self.house, chance, dispatcher, self.service)
         threading.excepthook = self._thread_died
 
     def run(self) -> None:
@@ -87,7 +87,7 @@ class Soak:
 
     def _prepare(self) -> dict[str, str]:
         """The agents' tokens."""
-        command = f"from tests.faults import scene; scene.tell({self.service.port})"
+        command = f"from tests.faults import scene; scene.print_scene({self.service.port})"
         done = self.house.manage("shell", "--no-imports", "-c", command)
         if done.returncode:
             raise RuntimeError(done.stderr)
@@ -210,20 +210,20 @@ class Soak:
         try:
             with self.house.database() as database:
                 calls = tuple(self.seen.acknowledged.values())
-                self.told = history.read(database, self.book.effects(), calls)
+                self.history = history.read(database, self.book.effects(), calls)
         except psycopg.Error as error:
             self._violated("service", f"the history cannot be read: {error}")
             return
-        self.found += violations(self.told)
-        self.found += measures.too_little(self.told, len(self.nemesis.struck), self.given.least)
+        self.found += violations(self.history)
+        self.found += measures.too_little(self.history, len(self.nemesis.struck), self.given.least)
         if self.given.targets:
             self.found += measures.missed_targets(self._recovered_s())
 
     def _thread_died(self, death: threading.ExceptHookArgs) -> None:
         """A client, or what ends a fault: without it the run says less than it seems to."""
-        said = traceback.format_exception(death.exc_type, death.exc_value, death.exc_traceback)
+        trace = traceback.format_exception(death.exc_type, death.exc_value, death.exc_traceback)
         name = death.thread.name if death.thread else "a thread"
-        self._violated("service", f"{name} died: {''.join(said)}")
+        self._violated("service", f"{name} died: {''.join(trace)}")
 
     def _violated(self, kind: str, said: str) -> None:
         self.found.append(Violation(kind, "", said))
@@ -231,8 +231,8 @@ class Soak:
     def _recovered_s(self) -> dict[str, list[float]]:
         struck = self.nemesis.struck
         return {
-            measures.ORPHANS: measures.orphans_s(self.told, struck),
-            measures.AWAITED: measures.while_away_s(self.told, struck),
+            measures.ORPHANS: measures.orphans_s(self.history, struck),
+            measures.AWAITED: measures.while_away_s(self.history, struck),
             "PostgreSQL back": [back - killed for killed, back in self.deaths],
             measures.SUCCEEDED: measures.after_deaths_s(self.seen.successes, self.deaths),
         }
@@ -240,7 +240,7 @@ class Soak:
     def table(self) -> str:
         return "\n".join(
             measures.table(
-                history=self.told,
+                history=self.history,
                 struck=self.nemesis.struck,
                 missed=self.nemesis.missed,
                 answers=self.seen.answers,
@@ -252,21 +252,21 @@ class Soak:
 
 
 def main() -> None:
-    given = _arguments()
+    options = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    place = Path(tempfile.mkdtemp(prefix="faults-", dir=given.place))
+    place = Path(tempfile.mkdtemp(prefix="faults-", dir=options.place))
     place.chmod(0o711)
     for name in ELSEWHERE & os.environ.keys():
         del os.environ[name]
     os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
     os.environ["TOOLCRIB_DATA"] = str(place / "data")
-    say(f"seed {given.seed}, {place}")
+    say(f"seed {options.seed}, {place}")
     with (
-        ledger.kept(place / "effects") as book,
+        ledger.run_ledger(place / "effects") as book,
         serving(book.url) as service,
-        standing(place, given.disk_mib << 20, migrated=given.migrated) as house,
+        running_house(place, options.disk_mib << 20, migrated=options.migrated) as house,
     ):
-        soak = Soak(given, house, book, service)
+        soak = Soak(options, house, book, service)
         try:
             soak.run()
         finally:

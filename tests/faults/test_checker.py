@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults.checker import Acknowledged, History, Move, Row, Told, violations
+from tests.faults.checker import Acknowledged, AuditedEvent, History, Move, Row, violations
 from tests.faults.ledger import Effect
 
 
@@ -17,15 +17,15 @@ ACCEPTED = move(None, "Pending", None, 0, 1.0)
 CLAIMED = move("Pending", "Running", 0, 1, 2.0)
 RENEWED = move("Running", "Running", 1, 1, 2.5)
 FINISHED = move("Running", "Success", 1, 1, 4.0)
-ALLOWED = Told("e", "TOOL.ACCEPT", None, 1.0)
-STARTED = Told("e", "TOOL.START", 1, 2.0)
-ENDED = Told("e", "TOOL.END", 1, 4.0, ends=True)
+ALLOWED = AuditedEvent("e", "TOOL.ACCEPT", None, 1.0)
+STARTED = AuditedEvent("e", "TOOL.START", 1, 2.0)
+ENDED = AuditedEvent("e", "TOOL.END", 1, 4.0, ends=True)
 EFFECT = Effect("k", "r1", "effect", 3.0)
 GOOD = History(
     rows=(ROW,),
     moves=(ACCEPTED, CLAIMED, RENEWED, FINISHED),
     events=(("e", "Started"), ("e", "Completed")),
-    told=(ALLOWED, STARTED, ENDED),
+    audited=(ALLOWED, STARTED, ENDED),
     effects=(EFFECT,),
     acknowledged=(Acknowledged("k", "e", "Success"),),
     used=1,
@@ -38,24 +38,24 @@ RETRIED = replace(
         *(ACCEPTED, CLAIMED, REAPED),
         *(move("Pending", "Running", 1, 2, 4.0), move("Running", "Success", 2, 2, 6.0)),
     ),
-    told=(
+    audited=(
         *(ALLOWED, STARTED),
-        Told("e", "TOOL.LOST", 1, 3.5),
-        Told("e", "TOOL.START", 2, 4.0),
-        Told("e", "TOOL.END", 2, 6.0, ends=True),
+        AuditedEvent("e", "TOOL.LOST", 1, 3.5),
+        AuditedEvent("e", "TOOL.START", 2, 4.0),
+        AuditedEvent("e", "TOOL.END", 2, 6.0, ends=True),
     ),
     effects=(
         *(Effect("k", "r1", "begin", 2.1), Effect("k", "r1", "effect", 3.0)),
         *(Effect("k", "r2", "begin", 4.1), Effect("k", "r2", "effect", 5.0)),
     ),
 )
-# Refused at the claim: the gate had closed meanwhile, so nothing began and nobody says START.
+# Refused at the claim: the gate had closed meanwhile, so nothing began and there is no START.
 REFUSED = replace(
     GOOD,
     rows=(replace(ROW, status="PermissionDenied", run=None),),
     moves=(ACCEPTED, CLAIMED, move("Running", "PermissionDenied", 1, 1, 2.0)),
     events=(("e", "Failed"),),
-    told=(ALLOWED, Told("e", "TOOL.DENY", 1, 2.0, ends=True)),
+    audited=(ALLOWED, AuditedEvent("e", "TOOL.DENY", 1, 2.0, ends=True)),
     effects=(),
     acknowledged=(),
     used=0,
@@ -113,19 +113,19 @@ BAD = {
         replace(GOOD, moves=(ACCEPTED, CLAIMED, move("Running", "Pending", 1, 0, 3.0))),
         "fence",
     ),
-    "a start without an end": (replace(GOOD, told=(ALLOWED, STARTED)), "unaudited"),
-    "a claim without a start": (replace(GOOD, told=(ALLOWED, ENDED), effects=()), "unaudited"),
+    "a start without an end": (replace(GOOD, audited=(ALLOWED, STARTED)), "unaudited"),
+    "a claim without a start": (replace(GOOD, audited=(ALLOWED, ENDED), effects=()), "unaudited"),
     "a claim that was lost without a start": (
-        replace(RETRIED, told=tuple(one for one in RETRIED.told if one is not STARTED)),
+        replace(RETRIED, audited=tuple(one for one in RETRIED.audited if one is not STARTED)),
         "unaudited",
     ),
-    "a call nobody says was accepted": (replace(GOOD, told=(STARTED, ENDED)), "unaudited"),
-    "an end nobody told": (
-        replace(GOOD, told=(ALLOWED, STARTED, replace(ENDED, ends=False))),
+    "a call without a record of acceptance": (replace(GOOD, audited=(STARTED, ENDED)), "unaudited"),
+    "an end without a record": (
+        replace(GOOD, audited=(ALLOWED, STARTED, replace(ENDED, ends=False))),
         "unaudited",
     ),
-    "an end told twice": (replace(GOOD, told=(*GOOD.told, ENDED)), "unaudited"),
-    "two starts under one fence": (replace(GOOD, told=(*GOOD.told, STARTED)), "owners"),
+    "an end recorded twice": (replace(GOOD, audited=(*GOOD.audited, ENDED)), "unaudited"),
+    "two starts under one fence": (replace(GOOD, audited=(*GOOD.audited, STARTED)), "owners"),
     "an effect before its start": (
         replace(GOOD, effects=(replace(EFFECT, at=1.5),)),
         "unaudited",

@@ -13,13 +13,13 @@ SLEEP = "import time; b = time.monotonic(); time.sleep(0.01); print(time.monoton
 
 @pytest.fixture
 def clock(tmp_path):
-    made = clocks.made(tmp_path)
+    made = clocks.make_clock(tmp_path)
     if made is None:
         pytest.skip("there is no C compiler")
     return made
 
 
-def told(clock, source):
+def run_with_clock(clock, source):
     environment = os.environ | clock.environment
     command = [sys.executable, "-c", source]
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
@@ -28,11 +28,11 @@ def told(clock, source):
 
 @pytest.mark.parametrize("seconds", [0, 86_400, -86_400])
 def test_a_turned_clock_is_off_by_so_much(clock, seconds):
-    clock.turn(seconds)
-    assert told(clock, TELL) == [pytest.approx(time.time() + seconds, abs=30)] * 2
+    clock.set_offset(seconds)
+    assert run_with_clock(clock, TELL) == [pytest.approx(time.time() + seconds, abs=30)] * 2
 
 
 @pytest.mark.parametrize("seconds", [86_400, -86_400])
 def test_who_sleeps_wakes_as_always(clock, seconds):
-    clock.turn(seconds)
-    assert 0.01 <= told(clock, SLEEP)[0] < 30
+    clock.set_offset(seconds)
+    assert 0.01 <= run_with_clock(clock, SLEEP)[0] < 30

@@ -27,8 +27,8 @@ def test_nothing_is_lost_doubled_or_unproved_when_each_process_is_killed_once():
     often = len(EACH_PROCESS)
     words = ["--seed", SEED, "--faults", often, "--calls", 100, "--seconds", MOST_STORM_S]
     words += ["--pause", 1, "--least", often, "--within", FINISHED_WITHIN_S]
-    status, said = _ended(*map(str, words), "--migrated", "--kinds", *EACH_PROCESS)
-    assert status == 0, said
+    status, output = _run_soak(*map(str, words), "--migrated", "--kinds", *EACH_PROCESS)
+    assert status == 0, output
 
 
 @pytest.mark.part("faults")
@@ -36,11 +36,11 @@ def test_nothing_is_lost_doubled_or_unproved_when_each_process_is_killed_once():
 def test_nothing_is_lost_doubled_or_unproved_while_things_die():
     words = ["--seed", SEED, "--faults", FAULTS, "--calls", CALLS, "--seconds", MOST_STORM_S]
     words += ["--least", LEAST, "--within", FINISHED_WITHIN_S]
-    status, said = _ended(*map(str, words))
-    assert status == 0, said
+    status, output = _run_soak(*map(str, words))
+    assert status == 0, output
 
 
-def _ended(*words: str) -> tuple[int, str]:
+def _run_soak(*words: str) -> tuple[int, str]:
     """Status and output. A run that takes too long is asked to clear up behind it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.soak", *words],
@@ -51,11 +51,11 @@ def _ended(*words: str) -> tuple[int, str]:
     )
     with process:
         try:
-            said, _ = process.communicate(timeout=MOST_S - TO_CLEAR_UP_S)
+            output, _ = process.communicate(timeout=MOST_S - TO_CLEAR_UP_S)
         except subprocess.TimeoutExpired:
             process.terminate()
-            said = _last_words(process)
-    return process.returncode, said
+            output = _last_words(process)
+    return process.returncode, output
 
 
 def _last_words(process: subprocess.Popen[str]) -> str:

@@ -38,7 +38,7 @@ def test_a_service_that_was_killed_is_back_under_its_address(service):
     assert post(service.url) == 204
 
 
-def test_what_nobody_waits_for_any_more_has_no_effect(service, book):
+def test_an_abandoned_request_has_no_effect(service, book):
     service.signal(signal.SIGSTOP)
     with socket.create_connection(("127.0.0.1", service.port)) as caller:
         head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n"

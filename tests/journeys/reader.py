@@ -14,7 +14,7 @@ _PRESSED = {"submit", "button", "image", "reset", "file"}
 
 @dataclass
 class Form:
-    """What it sends where nobody touches it, and the words that stand at its parts."""
+    """What it sends when no field is changed, and the labels of its fields."""
 
     action: str
     method: str
@@ -38,15 +38,15 @@ class Page(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self.forms.append(Form(given.get("action", ""), given.get("method", "get")))
+            self.forms.append(Form(attributes.get("action", ""), attributes.get("method", "get")))
         if tag in {"a", "label", "button", "textarea"}:
-            self._open.append((tag, given, []))
+            self._open.append((tag, attributes, []))
         if self.forms and tag in {"input", "textarea", "select"}:
-            self._part(tag, given)
-        if self.forms and tag == "option" and "selected" in given:
-            self.forms[-1].values.append((self._select, given.get("value", "")))
+            self._part(tag, attributes)
+        if self.forms and tag == "option" and "selected" in attributes:
+            self.forms[-1].values.append((self._select, attributes.get("value", "")))
 
     def handle_data(self, data: str) -> None:
         for _, _, words in self._open:
@@ -55,26 +55,33 @@ class Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if not self._open or self._open[-1][0] != tag:
             return
-        _, given, told = self._open.pop()
-        words = " ".join("".join(told).split())
+        _, attributes, parts = self._open.pop()
+        words = " ".join("".join(parts).split())
         if tag == "a":
-            self.links.append((words, given.get("href", "")))
-        elif self.forms and tag == "label" and "for" in given:
-            self.forms[-1].labels[words.rstrip(":").removesuffix(" required")] = given["for"]
+            self.links.append((words, attributes.get("href", "")))
+        elif self.forms and tag == "label" and "for" in attributes:
+            self.forms[-1].labels[words.rstrip(":").removesuffix(" required")] = attributes["for"]
         elif self.forms and tag == "button":
-            self.forms[-1].buttons[words] = (given.get("name", ""), given.get("value", ""))
+            self.forms[-1].buttons[words] = (
+                attributes.get("name", ""),
+                attributes.get("value", ""),
+            )
         elif self.forms and tag == "textarea":
-            self.forms[-1].values.append((given["name"], "".join(told).removeprefix("\n")))
+            self.forms[-1].values.append((attributes["name"], "".join(parts).removeprefix("\n")))
 
-    def _part(self, tag: str, given: dict[str, str]) -> None:
-        form, name, kind = self.forms[-1], given.get("name", ""), given.get("type", "text")
-        form.ids[given.get("id", "")] = name
+    def _part(self, tag: str, attributes: dict[str, str]) -> None:
+        form, name, kind = (
+            self.forms[-1],
+            attributes.get("name", ""),
+            attributes.get("type", "text"),
+        )
+        form.ids[attributes.get("id", "")] = name
         if tag == "select":
             self._select = name
         elif tag == "input" and kind in _PRESSED:
-            form.buttons[given.get("value", "")] = (name, given.get("value", ""))
-        elif tag == "input" and (kind not in _CHOSEN or "checked" in given):
-            form.values.append((name, given.get("value", "on" if kind in _CHOSEN else "")))
+            form.buttons[attributes.get("value", "")] = (name, attributes.get("value", ""))
+        elif tag == "input" and (kind not in _CHOSEN or "checked" in attributes):
+            form.values.append((name, attributes.get("value", "on" if kind in _CHOSEN else "")))
 
 
 class Reader:

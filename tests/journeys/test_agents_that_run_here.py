@@ -67,7 +67,7 @@ def paused(working) -> Iterator[Any]:
 
 
 @pytest.fixture
-def here(crib, paused) -> Iterator[None]:
+def own_worker(crib, paused) -> Iterator[None]:
     with stopped(crib):
         paused.send_signal(signal.SIGCONT)
         yield
@@ -78,11 +78,11 @@ def here(crib, paused) -> Iterator[None]:
 def client(crib, organization) -> Callable[..., Http]:
     """Of an agent with these groups."""
 
-    def of(*groups: str) -> Http:
+    def client_of(*groups: str) -> Http:
         agent = factories.agent(organization, groups=[*groups])
         return Http(crib.url, factories.token(agent.service_account))
 
-    return of
+    return client_of
 
 
 @pytest.fixture
@@ -90,20 +90,20 @@ def say(organization) -> None:
     factories.tool(organization, "say")
 
 
-def asked(http: Http, **body: Any) -> dict[str, Any]:
+def request_agent(http: Http, **body: Any) -> dict[str, Any]:
     answer = http("POST", REQUESTS, {"question": "Why?", "options": {"wait_s": 0}, **body})
     assert answer.status_code in (200, 202), answer.content
     return answer.json()
 
 
-def over(http: Http, request_id: str) -> dict[str, Any]:
+def wait_for_end(http: Http, request_id: str) -> dict[str, Any]:
     """The request, once it has come to its end."""
 
-    def ended() -> dict[str, Any] | None:
+    def finished_body() -> dict[str, Any] | None:
         body = http("GET", f"{REQUESTS}/{request_id}?wait_s=5").json()
         return None if body["status"] in ("Pending", "Running") else body
 
-    return until(ended)
+    return until(finished_body)
 
 
 def offered(question: dict[str, Any], names: set[str]) -> set[str]:
@@ -112,7 +112,7 @@ def offered(question: dict[str, Any], names: set[str]) -> set[str]:
 
 @pytest.mark.part("walks")
 def test_a_workflow_is_walked_from_state_to_state_and_may_begin_again(
-    here, client, model, organization
+    own_worker, client, model, organization
 ):
     """S1, 9.3: the tools of each step are filtered, and the state moves with each success."""
     for name, group, before, after in FLOW:
@@ -121,8 +121,8 @@ def test_a_workflow_is_walked_from_state_to_state_and_may_begin_again(
     walk = [calls(name, TEXT) for name, *_ in FLOW]
     model.plays(*walk, "All done.", *walk, "Once more.")
     session = http("POST", "/api/v1/sessions", {"group": ["knowledge", "compute"]}).json()["id"]
-    first = over(http, asked(http, session=session)["request_id"])
-    second = over(http, asked(http, session=session)["request_id"])
+    first = wait_for_end(http, request_agent(http, session=session)["request_id"])
+    second = wait_for_end(http, request_agent(http, session=session)["request_id"])
     assert (first["answer"], first["state"]) == ("All done.", "undefined")
     assert second["answer"] == "Once more."
     names = {name for name, *_ in FLOW}
@@ -136,23 +136,25 @@ def test_a_workflow_is_walked_from_state_to_state_and_may_begin_again(
 
 @pytest.mark.part("walks")
 def test_a_state_that_does_not_fit_is_refused_and_the_workflow_stays(
-    here, client, model, organization
+    own_worker, client, model, organization
 ):
-    """S1, 9.2: who skips a step is told so, and there may be no tools at all."""
+    """S1, 9.2: an agent that skips a step gets an error, and there may be no tools at all."""
     for name, group, before, after in FLOW:
         factories.tool(organization, name, group=[group], state=after, available_in_states=[before])
     http = client("knowledge", "compute")
     model.plays(calls("complex-analysis", TEXT), "I could not.")
-    body = over(http, asked(http, group=["knowledge", "compute"])["request_id"])
+    body = wait_for_end(http, request_agent(http, group=["knowledge", "compute"])["request_id"])
     assert (body["answer"], body["state"]) == ("I could not.", "undefined")
     assert "tool_not_in_state" in body["steps"][0]["observation"]
     model.plays("Alone.")
-    assert over(http, asked(http, group=[])["request_id"])["answer"] == "Alone."
+    assert wait_for_end(http, request_agent(http, group=[])["request_id"])["answer"] == "Alone."
     assert not model.questions[-1].get("tools")
 
 
 @pytest.mark.part("walks")
-def test_two_tenants_have_their_own_tools_states_and_evidence(here, client, model, organization):
+def test_two_tenants_have_their_own_tools_states_and_evidence(
+    own_worker, client, model, organization
+):
     """S1, 9.3: user A reads in the state "undefined", user B writes in the state "analysis"."""
     factories.tool(organization, "look", group=["read-only"], available_in_states=["undefined"])
     factories.tool(organization, "look-deep", group=["read-only"], available_in_states=["analysis"])
@@ -168,8 +170,8 @@ def test_two_tenants_have_their_own_tools_states_and_evidence(here, client, mode
 
     model.answers_by(reply)
     a, b = client("read-only"), client("write")
-    mine = over(a, asked(a, group=["read-only"])["request_id"])
-    theirs = over(b, asked(b, group=["write"], state="analysis")["request_id"])
+    mine = wait_for_end(a, request_agent(a, group=["read-only"])["request_id"])
+    theirs = wait_for_end(b, request_agent(b, group=["write"], state="analysis")["request_id"])
     assert [offered(one, names) for one in model.questions if len(one["messages"]) == 2] == [
         {"look"},
         {"note"},
@@ -188,7 +190,7 @@ def test_two_tenants_have_their_own_tools_states_and_evidence(here, client, mode
 
 
 @pytest.mark.part("walks")
-def test_nobody_is_given_more_than_was_granted(here, client, model, organization):
+def test_a_group_that_is_not_granted_is_refused(own_worker, client, model, organization):
     http = client("read-only")
     for group in (["write"], ["*"], ["read-only", "write"]):
         answer = http("POST", REQUESTS, {"question": "Why?", "group": group})
@@ -196,21 +198,23 @@ def test_nobody_is_given_more_than_was_granted(here, client, model, organization
     assert model.questions == []
 
 
-def test_steps_come_as_events_and_go_on_after_the_last_that_was_seen(here, say, client, model):
+def test_steps_come_as_events_and_go_on_after_the_last_that_was_seen(
+    own_worker, say, client, model
+):
     http = client("default")
     model.plays(calls("say", TEXT, thought="First."), "Done.")
     with http.events(REQUESTS, {"question": "Why?", "stream": True}) as events:
-        told = list(events)
-    assert [one["event"] for one in told] == [
+        steps = list(events)
+    assert [one["event"] for one in steps] == [
         "thought", "action", "observation", "thought", "answer", "end",
     ]  # fmt: skip
-    assert told[0]["data"]["text"] == "First." and told[1]["data"]["action"] == "say"
-    assert told[-1]["data"]["status"] == "Success"
+    assert steps[0]["data"]["text"] == "First." and steps[1]["data"]["action"] == "say"
+    assert steps[-1]["data"]["status"] == "Success"
     (listed,) = http("GET", REQUESTS).json()["results"]
     path = f"{REQUESTS}/{listed['request_id']}/events"
-    for seen in range(len(told)):
+    for seen in range(len(steps)):
         with http.events(path, **{"Last-Event-ID": str(seen)}) as events:
-            assert list(events) == told[seen:]
+            assert list(events) == steps[seen:]
 
 
 @pytest.mark.part("walks")
@@ -229,14 +233,14 @@ def test_every_byte_may_come_alone(crib, say, working, client, model, native):
     with working(LLM_TOOL_CALLS=native), stopped(crib):
         for manner in ({"bytewise": True}, {"letters": 1}, {"whole": True}):
             model.plays(*said, **manner)
-            body = over(http, asked(http)["request_id"])
+            body = wait_for_end(http, request_agent(http)["request_id"])
             act, _ = body["steps"]
             assert (body["answer"], act["thought"]) == ("Gr\u00fc\u00dfe \U0001f600", "Hm\u2026")
             assert act["arguments"] == json.loads(arguments) and act["status"] == "Success"
 
 
 @pytest.mark.part("faults")
-def test_a_consent_counts_after_every_worker_was_started_anew(
+def test_an_approval_counts_after_every_worker_was_restarted(
     crib, working, client, model, organization
 ):
     factories.tool(organization, "risky", requires_confirmation=True)
@@ -244,13 +248,13 @@ def test_a_consent_counts_after_every_worker_was_started_anew(
     model.plays(calls("risky", TEXT), "It was done.")
     with stopped(crib):
         with working() as process:
-            request_id = asked(http)["request_id"]
+            request_id = request_agent(http)["request_id"]
             held = until(Confirmation.objects.filter(execution__parent=request_id).first)
             process.terminate()
             process.wait(60)
         approve(held, approver(organization))
         with working():
-            body = over(http, request_id)
+            body = wait_for_end(http, request_id)
     assert (body["answer"], body["steps"][0]["status"]) == ("It was done.", "Success")
     assert calls_of(Execution(pk=request_id)).filter(tool_name="risky").count() == 1
 
@@ -263,15 +267,15 @@ def test_a_worker_that_dies_while_the_model_thinks_costs_nothing_but_time(
     with stopped(crib):
         with working() as process:
             model.is_silent()
-            request_id = asked(http)["request_id"]
+            request_id = request_agent(http)["request_id"]
             assert model.asked.wait(60)
             process.kill()
             process.wait()
         model.go_on.set()
         model.plays(calls("say", TEXT), "Done.")
         with working():
-            until(lambda: reaper.reap() or ended(request_id))
-            body = over(http, request_id)
+            until(lambda: reaper.reap() or has_ended(request_id))
+            body = wait_for_end(http, request_id)
     assert body["answer"] == "Done."
     assert ran(request_id) == ["say"]
 
@@ -282,22 +286,22 @@ def test_a_worker_that_dies_in_a_turn_is_followed_by_another(crib, say, working,
     http = client("default")
     model.plays(*[calls("say", f'{{"text": "{number}"}}') for number in range(6)], "Done.")
     with stopped(crib):
-        request_id = asked(http, max_iterations=20)["request_id"]
+        request_id = request_agent(http, max_iterations=20)["request_id"]
         for steps in (1, 4):
             with working() as process:
                 until(lambda: calls_of(Execution(pk=request_id)).count() >= steps * 2)  # noqa: B023
                 process.kill()
                 process.wait()
         with working():
-            until(lambda: reaper.reap() or ended(request_id))
-            body = over(http, request_id)
+            until(lambda: reaper.reap() or has_ended(request_id))
+            body = wait_for_end(http, request_id)
     assert body["answer"] == "Done."
     assert ran(request_id) == ["say"] * 6
     ends = AuditRecord.objects.filter(execution_id=request_id, code="TOOL.END")
     assert ends.count() == 1
 
 
-def ended(request_id: str) -> bool:
+def has_ended(request_id: str) -> bool:
     return Execution.objects.get(pk=request_id).over
 
 

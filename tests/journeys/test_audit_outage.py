@@ -102,8 +102,8 @@ def test_what_was_accepted_before_waits_until_it_can_be_put_on_record(way, crib,
         with stopped(crib):  # nothing is begun before the audit is unwritable
             execution = factories.execution(agent)
             unwritable.enter_context(way())
-            said = _said_by_the_worker(crib)
-        until(lambda: b"was not begun" in _said_by_the_worker(crib)[len(said) :])
+            lines = _said_by_the_worker(crib)
+        until(lambda: b"was not begun" in _said_by_the_worker(crib)[len(lines) :])
         waiting = Execution.objects.get(pk=execution.pk)
         assert (waiting.status, waiting.fence, waiting.stumbles) == ("Pending", 0, 0)
     until(lambda: Execution.objects.get(pk=execution.pk).status == "Success")

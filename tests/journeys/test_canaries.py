@@ -42,7 +42,7 @@ ENCODED = re.compile(rb"[A-Za-z0-9+/]{24,}={0,2}")
 
 
 def _card() -> str:
-    """A number nobody has, with the right check digit."""
+    """An unused number, with the right check digit."""
     digits = "4" + f"{uuid4().int % 10**14:014}"
     doubled = sum(sum(divmod(int(digit) * 2, 10)) for digit in digits[::-2])
     plain = sum(int(digit) for digit in digits[-2::-2])
@@ -85,10 +85,10 @@ class Canaries:
         held = {"looks": self.looks, "number": int(self.card), "long": long, "by_key": by_key}
         return {"diagnosis": self.word, "deep": {"diagnosis": [self.word]}, "held": held}
 
-    def within(self, content: str | bytes) -> list[str]:
-        said = content.decode(errors="replace") if isinstance(content, bytes) else content
+    def found_in(self, content: str | bytes) -> list[str]:
+        text = content.decode(errors="replace") if isinstance(content, bytes) else content
         needles = [self.word, self.basic, self.card, self.spaced]
-        return [needle for needle in needles if needle.lower() in said.lower()]
+        return [needle for needle in needles if needle.lower() in text.lower()]
 
 
 @contextmanager
@@ -167,20 +167,20 @@ def test_secrets_of_calls_are_in_no_evidence_no_export_no_log_and_not_in_redis(
     assert len(canaries.looks) + len(KEYS) >= 40
     with overheard() as commands:
         answers = sung()
-    assert canaries.within(answers[0].content), "the caller has their own result"
+    assert canaries.found_in(answers[0].content), "the caller has their own result"
     assert [answer.status_code for answer in answers[3:]] == [403, 404, 400]
     kept = AuditPayload.objects.filter(organization=organization.slug)
     opened = [json.dumps(payloads.open_payload(row.pk), ensure_ascii=False) for row in kept]
     assert len([one for one in opened if "[redacted " in one]) >= 4
-    assert not [one for one in opened if canaries.within(one)]
-    assert not [table for table, row in audit_rows() if canaries.within(row)]
+    assert not [one for one in opened if canaries.found_in(one)]
+    assert not [table for table, row in audit_rows() if canaries.found_in(row)]
     for name in ("jsonl", "csv", "ocsf"):
         export = admin("GET", f"/api/v1/audit/export?format={name}")
         assert export.status_code == 200 and b"TOOL.END" in export.content
-        assert not canaries.within(export.content), name
-    assert commands and not [command for command in commands if canaries.within(command)]
+        assert not canaries.found_in(export.content), name
+    assert commands and not [command for command in commands if canaries.found_in(command)]
     for log in (crib.data / "log").iterdir():
-        assert not canaries.within(log.read_bytes()), log
+        assert not canaries.found_in(log.read_bytes()), log
 
 
 @pytest.mark.part("walks")
@@ -193,16 +193,19 @@ def test_secrets_of_calls_are_on_no_page_and_in_no_answer_of_others(
     assert {call.status for call in calls} >= {"Success", "Failed"}
     for call in calls:
         refused = other("GET", f"/api/v1/executions/{call.pk}")
-        assert refused.status_code == 404 and not canaries.within(refused.content)
+        assert refused.status_code == 404 and not canaries.found_in(refused.content)
         for address in (
             f"/executions/{call.pk}/", f"/admin/tools/execution/{call.pk}/change/",
             f"/audit/?execution={call.pk}",
         ):  # fmt: skip
             page = admin_client.get(address)
             assert page.status_code == 200
-            said = text(page)
-            at = said.lower().find(canaries.word)
-            assert not canaries.within(said), (address, said[max(0, at - 150) : at + 60])
+            page_text = text(page)
+            at = page_text.lower().find(canaries.word)
+            assert not canaries.found_in(page_text), (
+                address,
+                page_text[max(0, at - 150) : at + 60],
+            )
     for record in admin("GET", "/api/v1/audit/records").json()["results"]:
         opened = admin("GET", f"/api/v1/audit/records/{record['id']}")
-        assert opened.status_code == 200 and not canaries.within(opened.content)
+        assert opened.status_code == 200 and not canaries.found_in(opened.content)

@@ -17,7 +17,7 @@ def plain(name: str, description: str = "d") -> dict[str, Any]:
 
 
 def seen_at_once(http: Http) -> list[dict[str, str]]:
-    """The catalog as each of many requests at one moment is told of it."""
+    """The catalog as each of many simultaneous requests sees it."""
     found: list[dict[str, str]] = []
 
     def look() -> None:

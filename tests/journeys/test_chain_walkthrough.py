@@ -43,8 +43,8 @@ class Walk(str):
 
     def says(self, *words: str) -> tuple[str, ...]:
         """These links or buttons are named on the page."""
-        told = " ".join(self.split())
-        assert [one for one in words if f"*{one}*" not in told] == []
+        text = " ".join(self.split())
+        assert [one for one in words if f"*{one}*" not in text] == []
         return words
 
     def call(self, ending: str) -> tuple[str, Any]:
@@ -101,11 +101,11 @@ def ready(
     reader.press(*walk.says("Keep the schema"), schema)
     reader.follow(*walk.says("Messages", "Channels", "New channel", "inbox"))
     channel = Walk(walk.partition("Where messages go")[2])
-    given = {
+    values = {
         "Name": channel.value("Name"),
         "Allowed recipients": channel.value("Allowed recipients"),
     }
-    reader.press(*walk.says("Make the channel"), given)
+    reader.press(*walk.says("Make the channel"), values)
     reader.follow(*walk.says("Chains", "Write a chain"))
     reader.press(*walk.says("Keep the chain"), {"The chain": walk.block("yaml", "keep_elements")})
     return reader
@@ -117,7 +117,7 @@ def values(reader: Reader, walk: Walk) -> dict[str, str]:
     return {label: walk.value(name) for name, label in labels.items()}
 
 
-def begun(reader: Reader, walk: Walk) -> None:
+def start_chain(reader: Reader, walk: Walk) -> None:
     """By the form of the chain's page; the reader looks at the run."""
     reader.press(*walk.says("Run keep_elements"), values(reader, walk))
     reader.follow(*walk.says("Open the execution"))
@@ -140,7 +140,7 @@ def test_the_page_leads_to_entities_and_a_message_that_a_second_person_allowed(r
     ready.press(*walk.says("Rehearse it"), values(ready, walk))
     assert "What it would do" in ready.html and "It would be refused" not in ready.html
     assert "A person must agree" in ready.html
-    begun(ready, walk)
+    start_chain(ready, walk)
     until(lambda: sees(ready, "waits for a person"))
     assert ready.html.count('data-status="Success"><title>') == 4  # steps of the drawing
     approves(second, walk)
@@ -172,9 +172,9 @@ def test_a_script_does_the_same(ready, walk, second, admin):
 
 
 @pytest.mark.part("walks")
-def test_a_list_that_is_not_what_it_should_be_stores_nothing_and_tells_nobody(ready, walk, lists):
+def test_a_wrong_list_stores_nothing_and_sends_no_message(ready, walk, lists):
     (lists / "list.json").write_text(WRONG)
-    begun(ready, walk)
+    start_chain(ready, walk)
     until(lambda: sees(ready, "OUTPUT_MISSING"))
     assert ready.html.count('data-status="Success"><title>') == 2
     ready.follow("Inbox")

@@ -32,8 +32,8 @@ class Browser:
         return self._open(urllib.request.Request(self.url + path))[1]
 
     def send(self, path, **fields):
-        given = {**fields, "csrfmiddlewaretoken": self._csrf()}
-        body = urllib.parse.urlencode(given).encode()
+        form = {**fields, "csrfmiddlewaretoken": self._csrf()}
+        body = urllib.parse.urlencode(form).encode()
         return self._open(urllib.request.Request(self.url + path, body, self._origin()))
 
     def api(self, method, path, body=None):
@@ -72,7 +72,7 @@ def asks(committed, organization):
     return factories.tool(organization, requires_confirmation=True)
 
 
-def asked(http):
+def request_echo(http):
     answer = http.execute("echo", {"text": "x"}, options={"wait_s": 30})
     body = answer.json()
     assert (answer.status_code, body["status"]) == (202, "RequiresConfirmation")
@@ -82,7 +82,7 @@ def asked(http):
 
 @pytest.mark.part("walks")
 def test_an_agent_asks_a_person_agrees_and_it_runs_once(http, asks, admin_browser):
-    body = asked(http)
+    body = request_echo(http)
     waited = []
     address = f"/api/v1/executions/{body['execution_id']}?wait_s=30"
     agent = threading.Thread(target=lambda: waited.append(http("GET", address)))
@@ -102,7 +102,7 @@ def test_an_agent_asks_a_person_agrees_and_it_runs_once(http, asks, admin_browse
 
 
 def test_a_person_refuses_on_the_page_and_the_agent_hears_why(http, asks, admin_browser):
-    body = asked(http)
+    body = request_echo(http)
     identifier = body["confirmation"]["id"]
     page = admin_browser.page("/confirmations/")
     bound = re.search(rf'name="hash.{identifier}" value="(\w+)"', page)[1]
@@ -116,13 +116,16 @@ def test_a_person_refuses_on_the_page_and_the_agent_hears_why(http, asks, admin_
         status, after = admin_browser.send("/confirmations/decide", **fields)
         assert status == 200 and "echo was refused." in after
         assert "Not on a Friday." in next(events)["data"]["message"]
-    told = http("GET", f"/api/v1/executions/{body['execution_id']}").json()
-    assert (told["status"], told["error_code"]) == ("PermissionDenied", "confirmation_rejected")
+    execution = http("GET", f"/api/v1/executions/{body['execution_id']}").json()
+    assert (execution["status"], execution["error_code"]) == (
+        "PermissionDenied",
+        "confirmation_rejected",
+    )
 
 
 @pytest.mark.part("walks")
 def test_neither_the_agent_nor_an_administrators_token_can_agree(http, admin, asks):
-    body = asked(http)
+    body = request_echo(http)
     path = f"/api/v1/confirmations/{body['confirmation']['id']}"
     check_error(http("GET", path), 403)
     bound = {"bound_hash": admin("GET", path).json()["bound_hash"]}
@@ -134,7 +137,7 @@ def test_neither_the_agent_nor_an_administrators_token_can_agree(http, admin, as
 @pytest.mark.part("walks")
 def test_an_agent_that_was_suspended_meanwhile_gets_nothing(crib, http, asks, admin, agent):
     person = factories.superuser(agent.organization)
-    body, browser = asked(http), Browser(crib.url, person)
+    body, browser = request_echo(http), Browser(crib.url, person)
     identifier = body["confirmation"]["id"]
     shown = browser.api("GET", f"/confirmations/{identifier}")[1]
     admin("POST", f"/api/v1/agents/{agent.slug}/suspend")
@@ -147,7 +150,7 @@ def test_an_agent_that_was_suspended_meanwhile_gets_nothing(crib, http, asks, ad
 @pytest.mark.part("walks")
 def test_a_token_of_a_person_is_a_caller_like_any_other(crib, asks, admin_user):
     own = Http(crib.url, factories.token(admin_user, scopes=["read", "execute", "manage"]))
-    body = asked(own)
+    body = request_echo(own)
     browser = Browser(crib.url, admin_user)
     shown = browser.api("GET", f"/confirmations/{body['confirmation']['id']}")[1]
     path = f"/confirmations/{shown['id']}/approve"

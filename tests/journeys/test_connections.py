@@ -1,4 +1,4 @@
-"""What strangers may hold open at the web server, and what they are told."""
+"""What strangers may hold open at the web server, and what they are answered."""
 
 import socket
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ def opened(crib) -> socket.socket:
     return socket.create_connection((place.hostname, place.port), timeout=60)
 
 
-def ended(connection: socket.socket) -> bool:
+def is_closed(connection: socket.socket) -> bool:
     """Waits for the server to close it."""
     try:
         return connection.recv(1) == b""
@@ -26,7 +26,7 @@ def test_an_address_has_so_many_connections_and_not_one_more(crib):
     held = [opened(crib) for _ in range(server.ADDRESS_CONNECTIONS)]
     try:
         with opened(crib) as one_more:
-            assert ended(one_more)
+            assert is_closed(one_more)
     finally:
         for connection in held:
             connection.close()
@@ -37,7 +37,7 @@ def test_an_address_has_so_many_connections_and_not_one_more(crib):
 def test_a_request_whose_head_does_not_come_is_closed(crib, begun):
     with opened(crib) as connection:
         connection.sendall(begun)
-        assert ended(connection)
+        assert is_closed(connection)
 
 
 @pytest.mark.part("walks")
@@ -54,7 +54,7 @@ def test_a_head_without_end_is_refused(crib):
         assert b" 400 " in connection.makefile("rb").readline()
 
 
-def test_seventy_bodies_that_never_come_stop_nobody(crib):
+def test_seventy_missing_bodies_block_no_other_request(crib):
     held = []
     try:
         for _ in range(70):

@@ -113,8 +113,8 @@ class Day:
         self.got |= {"token": made["token"], "token id": made["id"]}
         wanted = {"budget": {"amount": "10", "period": "day"}}
         api.change(BOT, wanted)
-        given = {"agent": "bot", "groups": ["desk"], "permissions": ["desk.use"]}
-        held = api.post(f"{API}/grants", given).shape["results"]
+        agent = {"agent": "bot", "groups": ["desk"], "permissions": ["desk.use"]}
+        held = api.post(f"{API}/grants", agent).shape["results"]
         self.got["grants"] = [one["id"] for one in held]
         tag = api.get(BOT).tag
         api.post(f"{BOT}/suspend", {"reason": "Lunch."}, tag=tag)
@@ -172,10 +172,10 @@ class Day:
         token = factories.token(self.chief, scopes=["read"])
         until(lambda: Http(self.crib.url, token)("GET", proof).status_code == 200)
         assert b"c2sp.org/tlog-proof" in api.get(proof).content
-        asked = {"agent": "bot", "reason": "They asked."}
-        counted = api.post(f"{API}/audit/erasures", asked | {"dry_run": True}).shape
+        request = {"agent": "bot", "reason": "They asked."}
+        counted = api.post(f"{API}/audit/erasures", request | {"dry_run": True}).shape
         assert counted["erased"] == 0 < counted["matched"]
-        assert api.post(f"{API}/audit/erasures", asked).shape["erased"] == counted["matched"]
+        assert api.post(f"{API}/audit/erasures", request).shape["erased"] == counted["matched"]
 
     def clear_up(self, agents: Any, catalog: Any) -> None:
         for grant in self.got["grants"]:
@@ -241,7 +241,7 @@ class Left:
 def left(day: Day) -> Left:
     http = Http(day.crib.url, factories.token(day.chief, scopes=["read", "agents"]))
     paths = (*SHOWN, f"/organizations/{day.organization.slug}")
-    shown = {_told(day, path): _alike(day, http("GET", API + path).json()) for path in paths}
+    shown = {_normalized(day, path): _alike(day, http("GET", API + path).json()) for path in paths}
     return Left(rows(day.organization), deeds(day), shown)
 
 
@@ -268,10 +268,10 @@ def rows(organization: Organization) -> Counter[str]:
 def deeds(day: Day) -> Counter[tuple[str, ...]]:
     found = AuditRecord.objects.filter(organization=day.organization.slug).exclude(code__in=AGAIN)
     names = ("code", "outcome", "actor_kind", "actor", "subject", "reason")
-    return Counter(tuple(_told(day, one) for one in row) for row in found.values_list(*names))
+    return Counter(tuple(_normalized(day, one) for one in row) for row in found.values_list(*names))
 
 
-def _told(day: Day, text: str) -> str:
+def _normalized(day: Day, text: str) -> str:
     text = text.replace(day.organization.slug, "ORG").replace(day.chief.username, "CHIEF")
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID", text)
     text = re.sub(r"\b[0-9a-f]{16}\b", "KEY", text)
@@ -283,7 +283,7 @@ def _alike(day: Day, shape: Any) -> Any:
         return {name: _alike(day, one) for name, one in shape.items() if name not in OTHERS}
     if isinstance(shape, list):
         return [_alike(day, one) for one in shape]
-    return _told(day, shape) if isinstance(shape, str) else shape
+    return _normalized(day, shape) if isinstance(shape, str) else shape
 
 
 UNDISTURBED: list[Left] = []

@@ -1,4 +1,4 @@
-"""Tools of the type http over the API: the road, the wall, the broker, and servers that may lie."""
+"""HTTP tools over the API: the pipeline, the sandbox, the broker, and servers that may lie."""
 
 import base64
 import json
@@ -143,11 +143,11 @@ def test_json_that_is_none_is_an_error_with_the_status(allow, call, web, body):
 def test_an_error_of_the_server_is_a_failure_with_an_excerpt(allow, call, web):
     allow()
     web.replies["/users/1"] = Reply(404, JSON, b'{"error": "no such \\u0075ser"}' + b" " * 9000)
-    said = failed(call({"id": "1"}), "UPSTREAM_STATUS")
-    assert said == 'The server answered with status 404. {"error": "no such user"}'
+    failure = failed(call({"id": "1"}), "UPSTREAM_STATUS")
+    assert failure == 'The server answered with status 404. {"error": "no such user"}'
     web.replies["/users/2"] = Reply(429, [("Retry-After", "17")], b"x" * 9000)
-    said = failed(call({"id": "2"}), "UPSTREAM_STATUS")
-    assert "status 429" in said and "17" in said and len(said) < 700
+    failure = failed(call({"id": "2"}), "UPSTREAM_STATUS")
+    assert "status 429" in failure and "17" in failure and len(failure) < 700
 
 
 @pytest.mark.part("walks")
@@ -207,11 +207,13 @@ def test_a_redirect_is_followed_on_the_same_host_only(allow, call, web):
     web.replies["/here"] = Reply(headers=JSON, body=b"1")
     assert call({"id": "1"})["output"]["body"] == 1
     web.replies["/here"] = Reply(302, [("Location", web.url("/x?token=c4nary", host="localhost"))])
-    said = failed(call({"id": "1"}), "HOST_NOT_ALLOWED")
-    assert "redirected" in said and "c4nary" not in said
+    failure = failed(call({"id": "1"}), "HOST_NOT_ALLOWED")
+    assert "redirected" in failure and "c4nary" not in failure
     web.replies["/users/1"] = Reply(307, [("Location", "/here")])
-    said = failed(call({"id": "1"}, method="POST", implementation={"body": 1}), "UPSTREAM_STATUS")
-    assert "307" in said
+    failure = failed(
+        call({"id": "1"}, method="POST", implementation={"body": 1}), "UPSTREAM_STATUS"
+    )
+    assert "307" in failure
     assert [one.target for one in web.seen].count("/x") == 0
 
 
@@ -245,8 +247,10 @@ def test_a_credential_is_for_the_hosts_that_name_it(allow, call, web):
         "HOST_NOT_ALLOWED",
     )
     allow(allow_without)
-    said = failed(call({"id": "1"}, implementation={"credential": "key"}), "CREDENTIAL_NOT_BOUND")
-    assert "key" in said and web.connections == 0
+    failure = failed(
+        call({"id": "1"}, implementation={"credential": "key"}), "CREDENTIAL_NOT_BOUND"
+    )
+    assert "key" in failure and web.connections == 0
 
 
 @pytest.mark.part("walks")
@@ -311,8 +315,10 @@ def test_what_may_be_repeated_is_asked_again(allow, call, web):
 def test_an_answer_that_breaks_off_says_what_it_began_with(allow, call, web):
     allow()
     web.replies["/users/1"] = Raw([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])
-    said = failed(call({"id": "1"}, method="POST", implementation={"body": 1}), "RESPONSE_INVALID")
-    assert "status 200" in said
+    failure = failed(
+        call({"id": "1"}, method="POST", implementation={"body": 1}), "RESPONSE_INVALID"
+    )
+    assert "status 200" in failure
 
 
 def test_what_was_never_sent_has_no_effect(allow, call, web):

@@ -24,8 +24,8 @@ type Call = Callable[..., dict[str, Any]]
 def call(crib: Any, committed: None, organization: Any, admin: Http, web: Web) -> Call:
     by = factories.by(organization)
     for name, header in (("api_key", "X-Api-Key"), ("token", "Authorization")):
-        said = {"name": name, "header": header, "value": f"s3cret-of-{name}"}
-        create_credential(organization=organization, credential=said, by=by)
+        credential = {"name": name, "header": header, "value": f"s3cret-of-{name}"}
+        create_credential(organization=organization, credential=credential, by=by)
     status = {"paths": ["/shop/pets/7/status"], "credential": "token"}
     hosts = [
         {"host": "127.0.0.1", "ports": [web.port], **status},

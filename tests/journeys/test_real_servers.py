@@ -1,5 +1,5 @@
-"""MCP servers that others wrote, started behind the wall: listed, imported and called through the
-whole road, as an administrator and an agent do it."""
+"""MCP servers that others wrote, started inside the sandbox: listed, imported and called through
+the whole pipeline, as an administrator and an agent do it."""
 
 import os
 import signal
@@ -30,8 +30,8 @@ class Upstream:
 
     def __init__(self, admin, http, command, *words, **more):
         self.http, self.admin, self.name = http, admin, command
-        said = {"name": command, "transport": "stdio", "command": command, "args": list(words)}
-        made = admin("POST", SERVERS, {**said, **more})
+        fields = {"name": command, "transport": "stdio", "command": command, "args": list(words)}
+        made = admin("POST", SERVERS, {**fields, **more})
         assert made.status_code == 201, made.json()
         self.shape = self._done("POST", "refresh", {})
         self.listed = {one["tool"] for one in self._done("GET", "difference")["tools"]}
@@ -78,8 +78,8 @@ def test_the_time_server_tells_the_time(upstream):
     time = upstream("mcp-server-time", "--local-timezone=Europe/Vienna")
     assert time.shape["protocol"] == "2026-07-28"
     assert time.listed == {"get_current_time", "convert_time"}
-    given = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-    assert "21:00" in str(time.imported().output("convert_time", **given))
+    arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    assert "21:00" in str(time.imported().output("convert_time", **arguments))
 
 
 @pytest.mark.part("conformance")
@@ -91,8 +91,8 @@ def test_the_git_server_reads_a_repository_of_the_workspace(upstream, workspace)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "the first"], check=True)
     server = upstream("mcp-server-git", "--repository", "/workspace/repository")
     assert len(server.listed) == 12
-    said = server.imported().output("git_log", repo_path="/workspace/repository")
-    assert "the first" in str(said)
+    log = server.imported().output("git_log", repo_path="/workspace/repository")
+    assert "the first" in str(log)
     refused = server.call("git_log", repo_path="/usr")
     assert check_execution(refused, "Failed")["error_code"] == "TOOL_ERROR"
 
@@ -147,12 +147,12 @@ def test_the_fetch_server_reaches_what_the_organization_allows_through_the_broke
             "mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"
         ).imported()
         assert server.listed == {"fetch"}
-        given = {"url": web.url("/page"), "raw": True}  # else it wants to install a parser
-        refused = check_execution(server.call("fetch", **given), "Failed")
+        arguments = {"url": web.url("/page"), "raw": True}  # else it wants to install a parser
+        refused = check_execution(server.call("fetch", **arguments), "Failed")
         assert refused["error_code"] == "TOOL_ERROR"
         assert web.connections == 0
         assert admin("PATCH", place, {"allowed_hosts": allowed}).status_code == 200
-        assert "The bridge is open again." in str(server.output("fetch", **given))
+        assert "The bridge is open again." in str(server.output("fetch", **arguments))
 
 
 # --- a server that dies ---------------------------------------------------------------------------
@@ -178,18 +178,18 @@ def test_a_real_server_that_is_killed_during_a_call_leaves_its_outcome_unknown(
     upstream, http, crib
 ):
     server = upstream("server-everything").imported()
-    name, given = "trigger-long-running-operation", {"duration": 600, "steps": 6_000}
-    begun = http.execute(server.name_of(name), given, options={"wait_s": 0}).json()
+    name, arguments = "trigger-long-running-operation", {"duration": 600, "steps": 6_000}
+    begun = http.execute(server.name_of(name), arguments, options={"wait_s": 0}).json()
     place = f"/api/v1/executions/{begun['execution_id']}"
     with http.events(f"{place}/events") as events:
         next(event for event in events if event["event"] == "InProgress")
     assert kill(crib, "server-everything/dist/index.js")
-    done = until(lambda: over(http, place))
+    done = until(lambda: finished_execution(http, place))
     assert (done["status"], done["error_code"]) == ("Failed", "OUTCOME_UNKNOWN")
     assert "again" in str(server.output("echo", message="again"))
 
 
-def over(http, place):
+def finished_execution(http, place):
     shown = http("GET", place).json()
     return shown if shown["status"] not in {"Pending", "Running"} else None
 
@@ -224,10 +224,10 @@ def test_what_a_tenant_wrote_is_no_command(admin):
         assert answer.status_code == 400, said
 
 
-def test_a_secret_reaches_its_server_and_nobody_else(upstream, crib, organization):
+def test_a_secret_reaches_its_server_only(upstream, crib, organization):
     secret = f"swordfish-{organization.slug}"
     server = upstream("stub", "2025-11-25", env={"KEY": secret}).imported()
-    assert server.output("key") == "[credential]"  # it has it, and nobody sees it
+    assert server.output("key") == "[credential]"  # it has it, and the caller does not see it
     assert pidfds_of(secret) == []
     logs = [path for path in (crib.data / "log").rglob("*") if path.is_file()]
     assert logs and not any(secret.encode() in path.read_bytes() for path in logs)

@@ -45,15 +45,15 @@ def test_chunked_equals_sized_at_every_address_of_the_api(admin):
     for path in (one for one in paths() if one.startswith("/api/v1/")):
         for method in WRITES:
             sized, chunked = (admin(method, path, UNKNOWN, **how) for how in ({}, CHUNKED))
-            said = [(one.status_code, one.json()["code"], one.json()["details"])
+            errors = [(one.status_code, one.json()["code"], one.json()["details"])
                     for one in (sized, chunked)]  # fmt: skip
-            if said[0] != said[1]:
-                differ.append((method, path, said))
+            if errors[0] != errors[1]:
+                differ.append((method, path, errors))
     assert differ == []
 
 
 def test_a_body_that_is_not_understood_is_refused_at_every_address(crib, admin):
-    """Before anything happens: also where nothing would read it, and where nobody is known."""
+    """Before anything happens: also where nothing would read it, and without authentication."""
     wrong = []
     for path in paths():
         for more, body, expected in (
@@ -115,7 +115,7 @@ def test_a_chunked_form_logs_in(crib, committed, admin_user):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/tokens", "/csp-report"])
-def test_little_is_read_where_nobody_is_known(crib, path):
+def test_little_is_read_without_authentication(crib, path):
     for more, body in (
         ("Content-Length: 20000\r\n", b" " * 20_000),
         ("Transfer-Encoding: chunked\r\n", b"4e20\r\n" + b" " * 20_000 + b"\r\n0\r\n\r\n"),

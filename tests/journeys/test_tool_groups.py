@@ -48,7 +48,7 @@ def shop(crib, committed, organization):
         factories.tool(organization, name, **fields)
 
 
-def somebody(crib, organization, groups):
+def agent_client(crib, organization, groups):
     agent = factories.agent(organization, groups=groups)
     return Http(crib.url, factories.token(agent.service_account))
 
@@ -86,7 +86,7 @@ def names(http, query):
     ],
 )  # fmt: skip
 def test_only_what_matches_groups_and_state_is_there(crib, shop, organization, query, expected):
-    http = somebody(crib, organization, EVERY)
+    http = agent_client(crib, organization, EVERY)
     if expected is None:  # names match exactly, so this one was never granted
         check_error(http("GET", f"/api/v1/tools{query}"), 403, "group_not_granted")
     else:
@@ -104,7 +104,7 @@ def test_only_what_matches_groups_and_state_is_there(crib, shop, organization, q
     ],
 )  # fmt: skip
 def test_the_wildcard_opens_every_group_and_no_state(crib, shop, organization, state, expected):
-    http = somebody(crib, organization, ["*"])
+    http = agent_client(crib, organization, ["*"])
     assert names(http, f"?group=*&state={state}") == expected
 
 
@@ -119,7 +119,7 @@ def test_a_definition_with_a_malformed_group_or_state_is_refused(admin):
 
 
 def test_the_state_moves_with_each_success_and_not_without(crib, shop, organization):
-    http = somebody(crib, organization, EVERY)
+    http = agent_client(crib, organization, EVERY)
     factories.tool(
         organization, "broken", group=["text"], state="results", implementation={"source": BREAKS}
     )
@@ -130,13 +130,13 @@ def test_the_state_moves_with_each_success_and_not_without(crib, shop, organizat
 
 
 def test_a_request_that_finds_no_tool_is_answered_and_not_an_error(crib, shop, organization):
-    http = somebody(crib, organization, EVERY)
+    http = agent_client(crib, organization, EVERY)
     answer = http("GET", "/api/v1/tools?group=")
     assert (answer.status_code, answer.json()["results"]) == (200, [])
 
 
 def test_a_tool_that_is_hidden_is_refused_when_it_is_called(crib, shop, organization):
-    http = somebody(crib, organization, EVERY)
+    http = agent_client(crib, organization, EVERY)
     call = {"text": "x"}
     check_error(http.execute("graph-update", call, group=["write"]), 403, "tool_not_in_state")
     check_error(http.execute("graph-update", call, group=["text"]), 403, "tool_not_in_group")
@@ -147,7 +147,7 @@ def test_a_tool_that_is_hidden_is_refused_when_it_is_called(crib, shop, organiza
 @pytest.mark.part("walks")
 @pytest.mark.parametrize("wanted", [["write"], ["*"], ["read-only", "write"]])
 def test_privileges_do_not_come_from_the_request(crib, shop, organization, wanted):
-    http = somebody(crib, organization, ["read-only"])
+    http = agent_client(crib, organization, ["read-only"])
     query = "&".join(f"group={name}" for name in wanted)
     check_error(http("GET", f"/api/v1/tools?{query}"), 403, "group_not_granted")
     refused = http.execute("graph-update", {"text": "x"}, group=wanted, state="analysis")
@@ -161,8 +161,8 @@ def test_privileges_do_not_come_from_the_request(crib, shop, organization, wante
 
 
 def test_two_users_with_their_own_groups_states_and_sessions(crib, shop, organization):
-    reader = somebody(crib, organization, ["read-only"])
-    writer = somebody(crib, organization, ["write"])
+    reader = agent_client(crib, organization, ["read-only"])
+    writer = agent_client(crib, organization, ["write"])
     mine = open_session(reader, ["read-only"], "undefined")
     theirs = open_session(writer, ["write"], "analysis")
     assert names(reader, f"?session={mine}") == {"knowledge-query", "text-completion"}
@@ -178,7 +178,7 @@ def test_two_users_with_their_own_groups_states_and_sessions(crib, shop, organiz
 @pytest.mark.part("walks")
 def test_a_whole_workflow_begins_again_where_it_began(crib, shop, organization):
     groups = ["knowledge", "compute", "admin"]
-    http = somebody(crib, organization, groups)
+    http = agent_client(crib, organization, groups)
     session = open_session(http, groups, "undefined")
     seen = []
     for tool in ("knowledge-query", "complex-analysis", "reset-workflow"):
@@ -190,9 +190,9 @@ def test_a_whole_workflow_begins_again_where_it_began(crib, shop, organization):
         {"complex-analysis", "graph-update", "reset-workflow"},
         {"reset-workflow"},
     ]
-    told = http("GET", f"/api/v1/sessions/{session}").json()
-    assert told["state"] == "undefined"
-    assert [(step["from"], step["to"]) for step in told["transitions"]] == [
+    state = http("GET", f"/api/v1/sessions/{session}").json()
+    assert state["state"] == "undefined"
+    assert [(step["from"], step["to"]) for step in state["transitions"]] == [
         ("undefined", "analysis"),
         ("analysis", "results"),
         ("results", "undefined"),
@@ -204,7 +204,7 @@ def test_a_whole_workflow_begins_again_where_it_began(crib, shop, organization):
 
 def test_the_workflow_stops_where_a_group_is_missing(crib, shop, organization):
     """The specification's own [knowledge, compute] cannot reset: that tool is in `admin` alone."""
-    http = somebody(crib, organization, ["knowledge", "compute"])
+    http = agent_client(crib, organization, ["knowledge", "compute"])
     session = open_session(http, ["knowledge", "compute"], "undefined")
     for tool in ("knowledge-query", "complex-analysis"):
         http.execute(tool, {"text": "x"}, session=session)

@@ -48,7 +48,7 @@ def log(tmp_path):
     class Log:
         path = tmp_path / "log"
 
-        def begun(self):
+        def started_calls(self):
             return self.path.read_text().split() if self.path.exists() else []
 
         def go(self):
@@ -95,11 +95,11 @@ def test_the_joke_service_greets_the_user(http, admin, agent, organization):
     )  # fmt: skip
     try:
         assert alive(admin, "joke-service")
-        told = http.execute("tell-joke", {"topic": "cats"}, options={"wait_s": 60}).json()
-        check_execution(told, "Success")
-        assert told["output"].startswith(f"Hey {agent.slug}! Here's a pun for you:\n\n")
-        assert told["observation"] == told["output"]
-        assert "cats" in told["output"]
+        execution = http.execute("tell-joke", {"topic": "cats"}, options={"wait_s": 60}).json()
+        check_execution(execution, "Success")
+        assert execution["output"].startswith(f"Hey {agent.slug}! Here's a pun for you:\n\n")
+        assert execution["observation"] == execution["output"]
+        assert "cats" in execution["output"]
     finally:
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0
@@ -124,15 +124,15 @@ def test_a_call_that_may_be_repeated_is_run_by_another_process(
     with slow() as first:
         alive(admin)
         call = Calling(http)
-        until(log.begun)
+        until(log.started_calls)
         with slow() as second:
             alive(admin, processes=2)
             first.kill()
-            until(lambda: len(log.begun()) == 2)
+            until(lambda: len(log.started_calls()) == 2)
             log.go()
             done = call.end()
     assert (done["status"], done["output"]) == ("Success", f"done by {second.pid}")
-    assert log.begun() == [str(first.pid), str(second.pid)]
+    assert log.started_calls() == [str(first.pid), str(second.pid)]
 
 
 @pytest.mark.part("walks")
@@ -141,13 +141,13 @@ def test_an_external_effect_that_was_lost_is_never_repeated(http, admin, registe
     with slow() as first, slow():
         alive(admin, processes=2)
         call = Calling(http)
-        [pid] = until(log.begun)
+        [pid] = until(log.started_calls)
         os.kill(int(pid), signal.SIGKILL)
         lost = call.end()
         log.go()
     assert (lost["status"], lost["error_code"]) == ("Failed", "OUTCOME_UNKNOWN")
     assert lost["error_details"] == {"effect_possible": True}
-    assert log.begun() == [pid]
+    assert log.started_calls() == [pid]
     assert first.pid
 
 
@@ -159,7 +159,7 @@ def test_two_processes_share_a_queue_and_a_graceful_stop_loses_nothing(
     with slow("--concurrency", "1") as first, slow("--concurrency", "1") as second:
         alive(admin, processes=2)
         calls = [Calling(http) for _ in range(6)]
-        until(lambda: len(set(log.begun())) == 2)
+        until(lambda: len(set(log.started_calls())) == 2)
         first.send_signal(signal.SIGTERM)
         place = "/api/v1/tool-services/echo/state"
         until(lambda: admin("GET", place).json()["processes"] == 1)
@@ -173,7 +173,7 @@ def test_two_processes_share_a_queue_and_a_graceful_stop_loses_nothing(
 
 
 @pytest.mark.part("walks")
-def test_a_service_that_is_started_anew_gets_what_waits(http, admin, registered, slow, log):
+def test_a_restarted_service_gets_the_waiting_calls(http, admin, registered, slow, log):
     registered(delivery="external")
     log.go()
     with slow() as first:
@@ -194,10 +194,10 @@ def test_a_followers_events_are_the_chunks_of_the_stream(http, admin, registered
         done = Calling(http).end()
         assert done["output"] == 'one two {"three": 3}'
         with http.events(f"/api/v1/executions/{done['execution_id']}/events") as events:
-            said = "".join(
+            output = "".join(
                 event["data"]["message"] for event in events if event["event"] == "InProgress"
             )
-    assert said == done["output"]
+    assert output == done["output"]
 
 
 @pytest.mark.part("walks")

@@ -1,4 +1,4 @@
-"""`web_fetch` over the API: through the road, the wall, the broker, and to a server on loopback."""
+"""`web_fetch` over the API: through the pipeline, sandbox and broker, to a server on loopback."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -83,7 +83,7 @@ class Measurement:
         config.hook.pytest_deselected(items=[*left_out])
 
     @contextmanager
-    def within(self, context: str) -> Iterator[None]:
+    def enter_context(self, context: str) -> Iterator[None]:
         before = self.context
         self._take(before)
         self.context = context
@@ -112,7 +112,7 @@ class Measurement:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        with self.within(item.nodeid):
+        with self.enter_context(item.nodeid):
             result = yield
         self.tests += 1
         if self.tests % WRITE_EVERY == 0:
@@ -139,7 +139,7 @@ class Measurement:
                 self.coverage.start()
                 self.lines.set_context(self.context)
                 self.lines.add_lines(known[-1])
-        with self.within(SHARED + request.node.nodeid):
+        with self.enter_context(SHARED + request.node.nodeid):
             return (yield)
 
     def pytest_unconfigure(self) -> None:
@@ -251,7 +251,7 @@ def _replace(module: Any, data: Path, known: object) -> None:
 
 def serve(data: Path) -> None:
     """Start the product of the checkout in the current directory."""
-    told = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the product prints goes with its errors
     os.environ["TOOLCRIB_TEST_DATA"] = str(data)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -266,8 +266,8 @@ def serve(data: Path) -> None:
             stack.enter_context(stores.running(data))
             urls = [stores.urls(data)]
         product = stack.enter_context(_crib().running(data, *urls))
-        told.write(json.dumps({"url": product.url, "supervisor": product.supervisor}) + "\n")
-        told.flush()
+        answers.write(json.dumps({"url": product.url, "supervisor": product.supervisor}) + "\n")
+        answers.flush()
         sys.stdin.read()
 
 

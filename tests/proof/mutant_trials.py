@@ -75,7 +75,7 @@ class Contexts:
         }
         executing: set[str] = set().union(*found.values())
         direct = {name for name in executing if name and not name.startswith(SHARED)}
-        shared = set(under(self.tests, executing)) - direct
+        shared = set(select_shared_tests(self.tests, executing)) - direct
         if not direct and not shared:
             place = next((to for at, to in _ELSEWHERE.items() if mutant.file.startswith(at)), None)
             tests = [test for test in self.tests if place and test.startswith(place)]
@@ -84,7 +84,7 @@ class Contexts:
         return Covering(ordered(direct, key, rarest), ordered(shared, key))
 
 
-def under(tests: list[str], contexts: Iterable[str]) -> Iterator[str]:
+def select_shared_tests(tests: list[str], contexts: Iterable[str]) -> Iterator[str]:
     """The tests that share a fixture of a class, a file, a folder or the session."""
     for context in contexts:
         if context.startswith(SHARED):
@@ -191,8 +191,8 @@ class Environment:
         log, plan = self.place / "log", self.place / "plan.json"
         log.write_text("")
         known = {key: value for key, value in self._product.items() if key != "pid"}
-        asked = {"kind": "trial", "tests": tests, "seconds": seconds, "log": str(log)}
-        plan.write_text(json.dumps(known | asked))
+        request = {"kind": "trial", "tests": tests, "seconds": seconds, "log": str(log)}
+        plan.write_text(json.dumps(known | request))
         command = ["-m", "pytest", "-p", "inside_suite", "-p", "no:cacheprovider", "-n", "0", "-x"]
         command += ["-q", "--tb", "short", "--timeout", "0", *self.arguments]
         files = sorted({test.partition("::")[0] for test in tests})
@@ -216,8 +216,8 @@ class Environment:
 
     @contextmanager
     def _running_product(self) -> Iterator[dict[str, Any]]:
-        data, said = tempfile.mkdtemp(prefix="tc-"), self.place / "product"
-        with said.open("w") as errors:
+        data, log = tempfile.mkdtemp(prefix="tc-"), self.place / "product"
+        with log.open("w") as errors:
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "inside_suite.py"), data], cwd=self.unmutated,
                 env=environment(None), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -225,10 +225,10 @@ class Environment:
             )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
         try:
-            told = process.stdout.readline()
-            if not told:
-                raise ProductFailed(f"status {process.wait(120)}: {said.read_text()[-2000:]}")
-            yield json.loads(told) | {"data": data, "pid": process.pid}
+            facts = process.stdout.readline()
+            if not facts:
+                raise ProductFailed(f"status {process.wait(120)}: {log.read_text()[-2000:]}")
+            yield json.loads(facts) | {"data": data, "pid": process.pid}
         finally:
             process.stdin.close()
             process.stdout.close()

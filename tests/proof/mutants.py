@@ -199,17 +199,17 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         if _last_name(node) in _QUERIES:
-            given = sorted([*node.args, *node.keywords], key=self.source.start)
-            for at, keyword in enumerate(given):
+            arguments = sorted([*node.args, *node.keywords], key=self.source.start)
+            for at, keyword in enumerate(arguments):
                 if isinstance(keyword, ast.keyword) and keyword.arg not in (None, *_NO_FIELDS):
-                    self._add("removed filter", *self._with_comma(given, at), b"")
+                    self._add("removed filter", *self._with_comma(arguments, at), b"")
         self.generic_visit(node)
 
-    def _with_comma(self, given: list[ast.expr | ast.keyword], at: int) -> tuple[int, int]:
-        if at + 1 < len(given):
-            return self.source.start(given[at]), self.source.start(given[at + 1])
-        start = self.source.end(given[at - 1]) if at else self.source.start(given[at])
-        return start, self.source.end(given[at])
+    def _with_comma(self, arguments: list[ast.expr | ast.keyword], at: int) -> tuple[int, int]:
+        if at + 1 < len(arguments):
+            return self.source.start(arguments[at]), self.source.start(arguments[at + 1])
+        start = self.source.end(arguments[at - 1]) if at else self.source.start(arguments[at])
+        return start, self.source.end(arguments[at])
 
 
 def _last_name(node: ast.expr) -> str:
@@ -363,14 +363,14 @@ def _around(body: Iterable[ast.stmt], line: int) -> Iterator[ast.stmt]:
         first = min([statement.lineno, *(d.lineno for d in _decorators(statement))])
         if first <= line <= (statement.end_lineno or first):
             yield statement
-            yield from _around(_below(statement), line)
+            yield from _around(_child_statements(statement), line)
 
 
 def _decorators(statement: ast.stmt) -> list[ast.expr]:
     return getattr(statement, "decorator_list", [])
 
 
-def _below(statement: ast.stmt) -> Iterator[ast.stmt]:
+def _child_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
     for name in ("body", "orelse", "finalbody"):
         yield from getattr(statement, name, [])
     for part in [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]:
@@ -380,7 +380,7 @@ def _below(statement: ast.stmt) -> Iterator[ast.stmt]:
 def _own_lines(statement: ast.stmt) -> range:
     """Those of the statement without the statements in it."""
     last = statement.end_lineno or statement.lineno
-    first_below = min((below.lineno for below in _below(statement)), default=last + 1)
+    first_below = min((below.lineno for below in _child_statements(statement)), default=last + 1)
     return range(statement.lineno, max(statement.lineno, min(last, first_below - 1)) + 1)
 
 

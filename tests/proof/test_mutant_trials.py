@@ -6,7 +6,7 @@ import pytest
 from coverage import CoverageData
 
 from tests.proof.__main__ import compare
-from tests.proof.mutant_trials import Contexts, Outcome, ordered, outcome_of, under
+from tests.proof.mutant_trials import Contexts, Outcome, ordered, outcome_of, select_shared_tests
 from tests.proof.mutants import Mutant
 
 TESTS = [f"tests/{file}.py::test_{number}" for file in ("a", "b/c") for number in range(25)]
@@ -68,7 +68,7 @@ def test_with_a_focus_tests_of_the_rarest_line_come_first(contexts: Contexts):
     ],
 )
 def test_a_shared_fixture_stands_for_the_tests_below_it(context: str, number: int):
-    assert len([*under(TESTS, [context])]) == number
+    assert len([*select_shared_tests(TESTS, [context])]) == number
 
 
 def test_an_order_has_every_test_once_and_is_the_same_for_the_same_key():

@@ -72,7 +72,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _at(text: str, original: str, changed: str = "pass") -> Mutant:
+def _mutant_at(text: str, original: str, changed: str = "pass") -> Mutant:
     lines = MODULE.split("\n")
     line = next(number for number, found in enumerate(lines, 1) if text in found)
     column = lines[line - 1].index(original)
@@ -106,13 +106,13 @@ def test_each_package_has_its_share_and_a_seed_draws_the_same(root: Path):
 
 
 def test_a_mutant_is_found_where_lines_were_added_above():
-    mutant = _at("found.lock()", "found.lock()")
+    mutant = _mutant_at("found.lock()", "found.lock()")
     longer = MODULE.replace("MOST = 3", "# why\n# so many\nMOST = 3").encode()
     assert b"    pass\n    if len(found)" in mutants.mutated(mutant, longer)
 
 
 def test_a_line_that_is_gone_is_said():
-    mutant = _at("found.lock()", "found.lock()")
+    mutant = _mutant_at("found.lock()", "found.lock()")
     with pytest.raises(Moved, match=r"audit/rows\.py:25 has no line 'found\.lock\(\)'"):
         mutants.mutated(mutant, MODULE.replace("found.lock()", "rows.lock()").encode())
 
@@ -130,25 +130,25 @@ def test_a_line_that_is_gone_is_said():
 def test_a_statement_is_executed_by_its_own_lines(
     root: Path, text: str, original: str, lines: set[int]
 ):
-    assert mutants.executed_by(root, _at(text, original)) == {"audit/rows.py": lines}
+    assert mutants.executed_by(root, _mutant_at(text, original)) == {"audit/rows.py": lines}
 
 
 def test_what_runs_at_import_is_executed_by_those_who_use_its_name(root: Path):
-    found = mutants.executed_by(root, _at("GATES = ", "second"))
+    found = mutants.executed_by(root, _mutant_at("GATES = ", "second"))
     assert found == {"audit/rows.py": {28}, "tools/elsewhere.py": {5}}
-    most = mutants.executed_by(root, _at("MOST = ", "10"))
+    most = mutants.executed_by(root, _mutant_at("MOST = ", "10"))
     assert most == {"audit/rows.py": {17, 18, 19, 20, 21, 22, 24, 25, 26, 28}}
 
 
 def test_a_focus_takes_all_lines_of_its_function(root: Path):
-    mutant = replace(_at("GATES = ", "second"), focus=("audit/rows.py:accept",))
+    mutant = replace(_mutant_at("GATES = ", "second"), focus=("audit/rows.py:accept",))
     assert mutants.executed_by(root, mutant) == {"audit/rows.py": {*range(17, 29)}}
     with pytest.raises(Moved, match=r"audit/rows\.py has no function gone"):
         mutants.executed_by(root, replace(mutant, focus=("audit/rows.py:gone",)))
 
 
 def test_every_gate_is_there():
-    """Where one is missing its line was rewritten: write the gate anew, do not take it out."""
+    """Where one is missing its line was rewritten: write the gate again, do not remove it."""
     found = gates.gate_mutants(CHECKOUT)
     assert len({mutant.kind for mutant in found}) == len(found) == len(gates.GATES)
     for mutant in found:

@@ -1,4 +1,4 @@
-"""`python -m tests.sandbox.generate_syscalls`: write the table of numbers anew, by libseccomp."""
+"""`python -m tests.sandbox.generate_syscalls`: write the table of numbers with libseccomp."""
 
 import textwrap
 from pathlib import Path

@@ -41,7 +41,7 @@ def run(profile: Profile, body: dict[str, Any], place: Path) -> tuple[SandboxRes
 
 
 def main(place: str) -> None:
-    """The answer is a file: whoever is left behind would keep a pipe open."""
+    """The answer is a file: a process that is left behind would keep a pipe open."""
     body = json.load(sys.stdin)
     os.chdir(place)
     answer = getattr(selfcheck, body["program"]["entry_point"])(body["parameters"])

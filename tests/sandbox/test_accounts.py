@@ -208,12 +208,12 @@ def test_what_the_helper_starts_is_not_root_and_holds_nothing_else(helper):
     script = "cat /proc/self/status >&2; ls /proc/self/fd >&2"
     program = OwnAccounts(helper).lend(["/bin/sh", "-c", script], {}, [], [])
     with program.stdin, program.stderr:
-        said = program.stderr.read().decode()
+        stderr = program.stderr.read().decode()
     program.end()
-    words = dict(line.split(":", 1) for line in said.splitlines() if ":\t" in line)
+    words = dict(line.split(":", 1) for line in stderr.splitlines() if ":\t" in line)
     uid = program.account.uid
     assert words["Uid"].split() == words["Gid"].split() == [str(uid)] * 4
     assert words["Groups"].split() == []
     assert {int(words[name], 16) for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {0}
     assert words["NoNewPrivs"].strip() == "1"
-    assert said.splitlines()[-4:] == ["0", "1", "2", "3"]  # the last is the directory itself
+    assert stderr.splitlines()[-4:] == ["0", "1", "2", "3"]  # the last is the directory itself

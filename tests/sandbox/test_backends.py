@@ -57,7 +57,7 @@ HERE = [name for name in NAMES if name != "crun"]
 type RunIt = Callable[..., SandboxResult]
 
 
-def found(name: str) -> OciRuntime:
+def installed_runtime(name: str) -> OciRuntime:
     return next(runtime for runtime in installed() if runtime.name == name)
 
 
@@ -77,15 +77,15 @@ def run(root: str) -> Iterator[RunIt]:
     made: list[Containers] = []
     Path(root).mkdir()
 
-    def one(
+    def run_once(
         runtime: OciRuntime | str, source: str, profile: Profile = PROFILE, **limits: object
     ) -> SandboxResult:
-        wanted = found(runtime) if isinstance(runtime, str) else runtime
+        wanted = installed_runtime(runtime) if isinstance(runtime, str) else runtime
         containers = Containers(wanted, profile, root, NoDriver())
         made.append(containers)
         return perform(containers, source, Limits(**limits))
 
-    yield one
+    yield run_once
     for containers in made:
         containers.join(LIMIT_S)
     assert os.listdir(root) == []
@@ -94,7 +94,7 @@ def run(root: str) -> Iterator[RunIt]:
 def perform(containers: Containers, source: str, limits: Limits) -> SandboxResult:
     program = {"source": source, "entry_point": "main"}
     body = json.dumps({"program": program, "parameters": {}}).encode()
-    slot = containers.take(SlotDisk.of(limits), 20)
+    slot = containers.take(SlotDisk.from_limits(limits), 20)
     worker, far = socket.socketpair()
     with worker, far:
         try:
@@ -285,7 +285,7 @@ def test_a_path_that_is_exchanged_for_a_link_in_the_meantime_is_refused(run, sha
 
 
 @RUNTIMES
-def test_gvisor_gets_no_paths_for_nobody_can_look_at_its_mounts(run, shared):
+def test_gvisor_gets_no_paths_because_its_mounts_cannot_be_inspected(run, shared):
     if "runsc" not in HERE:
         pytest.skip("runsc is not installed")
     with pytest.raises(RunRefused, match="cannot be looked at"):
@@ -306,8 +306,8 @@ def test_a_run_that_takes_too_long_is_killed_with_its_container(run, runtime):
 @pytest.mark.parametrize("runtime", HERE)
 def test_retiring_ends_containers_that_are_still_at_work(root, runtime):
     Path(root).mkdir()
-    containers = Containers(found(runtime), PROFILE, root, NoDriver())
-    slot = containers.take(SlotDisk.of(Limits()), LIMIT_S)
+    containers = Containers(installed_runtime(runtime), PROFILE, root, NoDriver())
+    slot = containers.take(SlotDisk.from_limits(Limits()), LIMIT_S)
     containers.retire()
     assert all_end([slot.pidfd])
     clean_up_run(slot)
@@ -328,7 +328,8 @@ from sandbox.spec import Backend, IsolationLevel, Limits, Profile
 become_subreaper()
 runtime = next(one for one in installed() if one.name == sys.argv[2])
 profile = Profile(IsolationLevel.STANDARD, backend=Backend.CONTAINER)
-slot = Containers(runtime, profile, sys.argv[1], NoDriver()).take(SlotDisk.of(Limits()), 20)
+containers = Containers(runtime, profile, sys.argv[1], NoDriver())
+slot = containers.take(SlotDisk.from_limits(Limits()), 20)
 source = "def main(p):\\n    print('begun', flush=True)\\n    while True: pass"
 job = {"program": {"source": source, "entry_point": "main"}, "parameters": {}}
 for frame in (Limits().to_wire(), job):

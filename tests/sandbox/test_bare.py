@@ -117,7 +117,7 @@ def test_the_degraded_backend_finds_its_paths_by_asking(run, short_directory):
     assert run(source, profile=profile).output == "found"
 
 
-def test_the_degraded_backend_signals_nobody(run):
+def test_the_degraded_backend_cannot_signal_other_processes(run):
     source = "import os, signal\ndef main(p):\n    os.kill(p['pid'], 0)"
     result = run(source, {"pid": os.getpid()}, profile=DEGRADED)
     assert "not permitted" in result.error_message

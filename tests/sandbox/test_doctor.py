@@ -31,8 +31,8 @@ def trial(
     """With one attack that is contained, and those that get through."""
     seen = [AttackResult("be root", level, backend, True, "nothing")]
     seen += [AttackResult(name, level, backend, False, "EINVAL") for name in through]
-    wall = SandboxChoice(level, backend)
-    return Trial(wall, failure=failure) if failure else Trial(wall, tuple(seen))
+    choice = SandboxChoice(level, backend)
+    return Trial(choice, failure=failure) if failure else Trial(choice, tuple(seen))
 
 
 HOLDING = {level: trial(level) for level in IsolationLevel}
@@ -43,7 +43,7 @@ WITHOUT_NAMESPACES = [
 
 
 def concluded(*changed: Trial, facts: Facts = FACTS) -> Capability:
-    trials = HOLDING | {one.wall.level: one for one in changed}
+    trials = HOLDING | {one.choice.level: one for one in changed}
     return doctor.conclude(list(trials.values()), facts)
 
 
@@ -127,7 +127,7 @@ def test_runs_of_several_organizations_that_share_a_user_lower_no_level_and_are_
     assert concluded().accounts == "one per template"
 
 
-def test_runs_that_give_way_by_nice_alone_are_told_of():
+def test_the_doctor_reports_runs_that_give_way_by_nice_alone():
     found = concluded(facts=replace(FACTS, weighted=False))
     assert (found.ceiling, found.gives_way) == (RESTRICTED, "nice")
     assert "nice alone" in found.reasons[0] and "CPUWeight=50" in found.fix[0]
@@ -164,8 +164,8 @@ def test_a_degraded_wall_that_holds_serves_standard_without_network_and_says_so_
 
 def test_a_degraded_wall_refuses_what_it_cannot_give():
     found = on_degraded()
-    asked = Profile(STANDARD, network=Network.HELPER)
-    assert "no network" in (found.refusal(STANDARD, asked) or "")
+    profile = Profile(STANDARD, network=Network.HELPER)
+    assert "no network" in (found.refusal(STANDARD, profile) or "")
     for level in (STRICT, RESTRICTED):
         assert found.refusal(level, Profile(level))
         chosen = Profile(level, backend=Backend.DEGRADED)
@@ -236,8 +236,8 @@ MAY_FIND_NOTHING = {
 
 
 @pytest.fixture(scope="module")
-def seen_without_wall(tmp_path_factory) -> list[AttackResult]:
-    """Every attack on Standard, and its limits, where there is no wall."""
+def seen_without_sandbox(tmp_path_factory) -> list[AttackResult]:
+    """Every attack on Standard, and its limits, where there is no sandbox."""
     place = tmp_path_factory.mktemp("no_sandbox")
 
     def run(profile, limits, body):
@@ -248,14 +248,14 @@ def seen_without_wall(tmp_path_factory) -> list[AttackResult]:
     return list(tried.attacks)
 
 
-def test_without_a_wall_the_attacks_get_through(seen_without_wall):
-    contained = {attack.name for attack in seen_without_wall if attack.contained}
+def test_without_a_sandbox_the_attacks_succeed(seen_without_sandbox):
+    contained = {attack.name for attack in seen_without_sandbox if attack.contained}
     assert contained - MAY_FIND_NOTHING == {"take more time than allowed"}
-    assert sum(not attack.contained for attack in seen_without_wall) >= 35
+    assert sum(not attack.contained for attack in seen_without_sandbox) >= 35
 
 
-def test_without_a_wall_the_harm_is_seen_from_outside(seen_without_wall):
-    seen = {attack.name: attack.seen for attack in seen_without_wall}
+def test_without_a_sandbox_the_harm_is_seen_from_outside(seen_without_sandbox):
+    seen = {attack.name: attack.seen for attack in seen_without_sandbox}
     assert seen["end the host's process"] == "it is dead"
     assert seen["change the host's file"] == "it is not as it was"
     assert seen["knock at the host's sockets"] == "abstract, path, TCP, UDP"

@@ -132,14 +132,14 @@ def test_a_kept_connection_serves_the_next_run_after_a_restart(own_daemon):
 
 
 def test_descriptors_of_the_daemon_do_not_leak(daemon):
-    def held() -> int:
+    def open_descriptors() -> int:
         return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
 
     daemon.run("def main(p):\n    return 1")
-    before = held()
+    before = open_descriptors()
     for _ in range(60):
         daemon.run("def main(p):\n    return 1")
-    until(lambda: held() <= before + 30)  # ready slots come and go; each holds six
+    until(lambda: open_descriptors() <= before + 30)  # ready slots come and go; each holds six
 
 
 @pytest.mark.part("sandbox")

@@ -21,7 +21,7 @@ LEVELS = (IsolationLevel.STANDARD, IsolationLevel.STRICT, IsolationLevel.RESTRIC
 def say(request: pytest.FixtureRequest) -> Any:
     """A program, its parameters and its entry point to what an engine says of them."""
 
-    def said(engine: str, *job: Any) -> Any:
+    def run_in_engine(engine: str, *job: Any) -> Any:
         if engine != "python":
             return {"monty": in_monty, "deno": in_deno}[engine](*job)
         result = request.getfixturevalue("run")(*job)
@@ -35,7 +35,7 @@ def say(request: pytest.FixtureRequest) -> Any:
             frame = b"E" + json.dumps(error).encode()
         return Said(frame, result.stdout, result.stderr)
 
-    return said
+    return run_in_engine
 
 
 def rows(engine: str, table: dict[str, Any], each: int = 0, mark: Any = ()) -> list[Any]:
@@ -203,9 +203,9 @@ FAILED = [
 
 @pytest.mark.parametrize(("engine", "source", "job", "code", "message"), FAILED)
 def test_what_goes_wrong_in_a_tool_is_its_error(say, engine, source, job, code, message):
-    said = say(engine, source, *job).error
-    assert said[0] == code
-    assert re.fullmatch(message, said[1]), said[1]
+    error = say(engine, source, *job).error
+    assert error[0] == code
+    assert re.fullmatch(message, error[1]), error[1]
 
 
 @pytest.mark.parametrize(
@@ -217,22 +217,22 @@ def test_what_goes_wrong_in_a_tool_is_its_error(say, engine, source, job, code, 
 )
 def test_what_a_tool_prints_is_kept_apart_from_its_result(say, engine, more, returned, out):
     source = "import sys\ndef main(p):\n    print('out')\n    print('err', file=sys.stderr)\n"
-    said = say(engine, source + more)
-    assert (said.result, said.out, said.err) == (returned, out, "err\n")
+    answer = say(engine, source + more)
+    assert (answer.result, answer.out, answer.err) == (returned, out, "err\n")
 
 
 @pytest.mark.parametrize(
     "expression", ["[0] * (1 << 40)", "'x' * (1 << 30)", "[list(range(99999)) for _ in range(999)]"]
 )
 def test_more_memory_than_allowed_is_refused_by_montys_vm_already(expression):
-    said = in_monty(f"def main(p):\n    return {expression}", memory_bytes=64 * MIB)
-    assert said.error[0] == "MEMORY_LIMIT"
+    answer = in_monty(f"def main(p):\n    return {expression}", memory_bytes=64 * MIB)
+    assert answer.error[0] == "MEMORY_LIMIT"
 
 
 # Inside the sandbox.
 
 
-def walled(engine: str, level: IsolationLevel) -> Profile:
+def sandboxed_profile(engine: str, level: IsolationLevel) -> Profile:
     if engine == "monty":
         return Profile(level, backend=Backend.MONTY)
     return Profile(level, language=Language.JAVASCRIPT)
@@ -275,14 +275,14 @@ LIMITS = {
 
 @pytest.mark.parametrize(("engine", "level"), AT_EVERY_LEVEL)
 def test_a_tool_runs_at_every_level(daemon, engine, level):
-    result = daemon.run(TWICE[engine], {"n": 21}, profile=walled(engine, level))
+    result = daemon.run(TWICE[engine], {"n": 21}, profile=sandboxed_profile(engine, level))
     assert (result.outcome, result.output) == (RunOutcome.SUCCESS, {"twice": 42})
     assert (result.stdout, result.stderr) == ("hi\n", "") and not result.usage.approximate
 
 
 @pytest.mark.parametrize(("engine", "level"), AT_EVERY_LEVEL)
 def test_what_a_tool_answers_is_as_hostile_as_any(daemon, engine, level):
-    result = daemon.run(HOSTILE[engine], profile=walled(engine, level))
+    result = daemon.run(HOSTILE[engine], profile=sandboxed_profile(engine, level))
     assert result.error_code == "INVALID_RESULT"
 
 
@@ -302,5 +302,5 @@ def of_part(engine: str, level: int, case: int) -> Any:
 )
 def test_limits_hold_for_every_engine(daemon, engine, level, source, limits, code):
     whole = {"monty": f"def main(p):\n    {source}", "deno": f"function main() {{ {source} }}"}
-    result = daemon.run(whole[engine], profile=walled(engine, level), **limits)
+    result = daemon.run(whole[engine], profile=sandboxed_profile(engine, level), **limits)
     assert result.error_code == code

@@ -28,10 +28,10 @@ def test_all_ways_to_print_print_and_none_reaches_the_answer():
         Deno.stdout.writeSync(new TextEncoder().encode("Deno\\n"));
         return 1;
       }"""
-    said = in_deno(source)
-    assert said.result == 1
+    answer = in_deno(source)
+    assert answer.result == 1
     for word in ("log { a: 1 }", "info", "error", "7", "b: 2", "group", "default: 1", "process"):
-        assert word in said.err
+        assert word in answer.err
 
 
 FORBIDDEN = (

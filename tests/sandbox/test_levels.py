@@ -75,8 +75,8 @@ def main(p):
         return str(error)
     return "loaded"
 """
-    said = run(source, {"place": place}, profile=Profile(level)).output
-    assert "failed to map" in said or "No such file" in said
+    output = run(source, {"place": place}, profile=Profile(level)).output
+    assert "failed to map" in output or "No such file" in output
 
 
 def test_restricted_code_has_threads_and_no_processes(run):
@@ -125,7 +125,7 @@ def main(p):
 
 
 @pytest.mark.parametrize("level", CLOSED)
-def test_nobody_is_woken_by_a_page_that_others_see(run, level):
+def test_a_futex_on_a_shared_page_wakes_no_other_run(run, level):
     source = """
 import ctypes, mmap
 def main(p):

@@ -147,7 +147,7 @@ def test_a_run_that_is_asked_for_too_late_does_not_begin(daemon, tmp_path):
     profile = Profile(IsolationLevel.STANDARD, (Mount(str(tmp_path), "/meet", True),))
     source = CodeSource("def main(p):\n    open('/meet/ran', 'w')")
     spec = SandboxSpec("acme", profile, Limits(), source, {})
-    answer = _asked(daemon, spec, time.monotonic() - 1)
+    answer = _submit(daemon, spec, time.monotonic() - 1)
     assert (answer["outcome"], answer["error_code"]) == ("CANCELLED", "NOT_BEGUN"), daemon.log[-3:]
     assert not (tmp_path / "ran").exists()
 
@@ -191,7 +191,7 @@ def test_a_worker_that_says_anything_else_during_a_run_loses_it(daemon, tmp_path
     assert daemon.run(ONE).output == 1
 
 
-def test_a_word_that_comes_when_the_run_is_over_disturbs_nobody(daemon):
+def test_a_message_after_the_end_of_a_run_is_ignored(daemon):
     spec = SandboxSpec("acme", STANDARD, Limits(), CodeSource(ONE), {})
     with socket.socket(socket.AF_UNIX) as worker:
         worker.connect(daemon.path)
@@ -242,13 +242,13 @@ def test_a_sandboxd_that_hangs_under_a_run_loses_it(own_daemon):
     assert client.run(patient).output == 1
     os.kill(daemon.process.pid, signal.SIGSTOP)
     assert client.run(spec).error_code == "LOST"
-    assert client.run(spec).error_code == "SANDBOX_UNREACHABLE"  # nobody answered a new one
+    assert client.run(spec).error_code == "SANDBOX_UNREACHABLE"  # a new one got no answer
     os.kill(daemon.process.pid, signal.SIGCONT)
     assert client.run(patient).output == 1
 
 
 @pytest.mark.part("sandbox")
-def test_a_slot_that_somebody_kills_is_lost_and_one_that_ends_itself_is_not(own_daemon, tmp_path):
+def test_a_killed_slot_is_lost_and_one_that_ends_itself_is_not(own_daemon, tmp_path):
     daemon = own_daemon()
     assert daemon.run(ENDS_ITSELF).error_code == "EXITED"
     lost = Begun(daemon, tmp_path)
@@ -288,7 +288,7 @@ def _words(pid: int) -> str:
         return ""
 
 
-def _asked(daemon, spec: SandboxSpec, until: float) -> dict[str, object]:
+def _submit(daemon, spec: SandboxSpec, until: float) -> dict[str, object]:
     with socket.socket(socket.AF_UNIX) as worker:
         worker.connect(daemon.path)
         wire.send(worker, wire.profile_frame(spec), *wire.run_frames(spec, None, until))

@@ -1,4 +1,4 @@
-"""Counting operations on files: real processes under the real filter, told of from outside."""
+"""Counting operations on files: real processes under the real filter, observed from outside."""
 
 import array
 import os
@@ -44,7 +44,7 @@ def begin(*others):
 
 
 class Child:
-    """A process that counts from `begin()` on, and goes on there when it is told to."""
+    """A process that counts from `begin()` on, and continues there on request."""
 
     def __init__(self, source: str, place: Path) -> None:
         self.place = place
@@ -182,8 +182,8 @@ def test_operations_that_fail_are_counted_and_those_the_wall_refuses_are_not(sta
         sys.stdout.flush()
         os._exit(0)
     """)
-    said = process.finish().split()
-    assert said == ["FileNotFoundError", "PermissionError"] * 2
+    counts = process.finish().split()
+    assert counts == ["FileNotFoundError", "PermissionError"] * 2
     assert tally.count() == 2
 
 
@@ -303,7 +303,7 @@ def test_a_run_over_its_number_stands_still_and_rings(start):
     tally.reset(10)
     process.go()
     assert readable(tally.alarm)
-    assert (tally.count(), tally.over()) == (11, True)
+    assert (tally.count(), tally.is_over_limit()) == (11, True)
     assert len(os.listdir(process.place)) == 10
     assert process.process.poll() is None
 
@@ -331,7 +331,7 @@ def test_a_run_may_make_as_many_operations_as_its_number(start):
     process, tally = start("begin()\nfor n in range(10): touch(n)\nos._exit(0)")
     tally.reset(10)
     process.finish()
-    assert (tally.count(), tally.over()) == (10, False)
+    assert (tally.count(), tally.is_over_limit()) == (10, False)
     assert not readable(tally.alarm, 0)
 
 
@@ -415,7 +415,7 @@ def test_a_counting_process_that_dies_is_replaced_and_nothing_is_lost(counter, s
     before = counter.pid
     os.kill(before, signal.SIGKILL)
     process.finish()
-    assert (tally.count(), tally.over()) == (5, False)
+    assert (tally.count(), tally.is_over_limit()) == (5, False)
     assert counter.pid != before
     other, others = start("begin()\ntouch('x')\nos._exit(0)")
     other.finish()
@@ -432,9 +432,9 @@ def test_a_place_that_is_used_again_starts_from_nothing(counter, child):
     counter._free.rotate(1)
     other = child("begin()\nfor n in range(9): touch(n)\nos._exit(0)")
     second = counter.adopt(*other.descriptors())
-    assert (second.place, second.count(), second.over()) == (first.place, 0, False)
+    assert (second.place, second.count(), second.is_over_limit()) == (first.place, 0, False)
     other.finish()
-    assert (second.count(), second.over()) == (9, False)
+    assert (second.count(), second.is_over_limit()) == (9, False)
     second.close()
 
 
@@ -484,7 +484,7 @@ def test_it_ends_with_sandboxd():
     os.close(pidfd)
 
 
-def test_where_somebody_listens_already_there_is_no_listener(child):
+def test_a_second_seccomp_listener_is_not_created(child):
     process = child("print(listen() is None, listen() is None)\nsys.stdout.flush()\nos._exit(0)")
     assert process.finish() == "False True\n"
 
@@ -492,8 +492,8 @@ def test_where_somebody_listens_already_there_is_no_listener(child):
 @pytest.mark.parametrize("machine", syscalls.MACHINES)
 def test_the_program_asks_about_the_counted_calls_and_passes_all_others_on(machine):
     program, table = seccomp.counting_program(machine), syscalls.table(machine)
-    asked = {table[name] for name in seccomp.COUNTED if name in table}
+    counted = {table[name] for name in seccomp.COUNTED if name in table}
     for number in range(600):
-        expected = bpf.NOTIFY if number in asked else bpf.ALLOW
+        expected = bpf.NOTIFY if number in counted else bpf.ALLOW
         assert execute(program, ARCHITECTURES[machine], number) == expected
-        assert execute(program, 0x40000003, number) == bpf.ALLOW  # i386: the wall kills it
+        assert execute(program, 0x40000003, number) == bpf.ALLOW  # i386: the main filter kills it

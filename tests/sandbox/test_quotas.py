@@ -88,7 +88,7 @@ def test_a_run_that_would_go_over_the_quota_is_ended_before_it_does(
 ):
     result = run(WRITES, level, {"files": files, "bytes": size, "name": "a"})
     assert result.error_code == "QUOTA_LIMIT", result
-    assert room(shared).within(Room(4 * MIB, 64))
+    assert room(shared).fits_in(Room(4 * MIB, 64))
 
 
 def test_runs_one_after_the_other_have_one_quota(run, shared):
@@ -98,7 +98,7 @@ def test_runs_one_after_the_other_have_one_quota(run, shared):
         for name in "abcd"
     ]
     assert ends[:2] == [None, None] and ends[3] is not None
-    assert room(shared).within(Room(4 * MIB, 64))
+    assert room(shared).fits_in(Room(4 * MIB, 64))
 
 
 def test_runs_at_the_same_time_have_one_quota(run, shared):
@@ -116,7 +116,7 @@ def test_runs_at_the_same_time_have_one_quota(run, shared):
         one.start()
     for one in runs:
         one.join()
-    assert any(ends) and room(shared).within(Room((4 + 3) * MIB, 64))
+    assert any(ends) and room(shared).fits_in(Room((4 + 3) * MIB, 64))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -142,7 +142,7 @@ def test_what_is_written_over_counts_once(run):
 
 def test_a_file_that_is_written_through_memory_counts(run, shared):
     assert run(MAPS).error_code == "QUOTA_LIMIT"
-    assert room(shared).within(Room(4 * MIB, 64))
+    assert room(shared).fits_in(Room(4 * MIB, 64))
 
 
 def test_words_that_are_no_file_use_up_no_quota(run):
@@ -158,7 +158,7 @@ def test_a_program_that_is_started_counts_like_its_run(run, shared):
         " 'bs=1M', 'count=12'])\n"
     )
     assert run(fills).error_code == "QUOTA_LIMIT"
-    assert room(shared).within(Room(4 * MIB, 64))
+    assert room(shared).fits_in(Room(4 * MIB, 64))
 
 
 def test_a_tree_is_looked_through_and_a_file_with_two_names_counts_once(tmp_path):

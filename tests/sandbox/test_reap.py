@@ -1,4 +1,4 @@
-"""Clearing up after runs: what one of them left must keep nobody else's group."""
+"""Clearing up after runs: what one of them left must not keep the group of another."""
 
 import os
 import socket

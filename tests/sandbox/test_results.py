@@ -17,8 +17,8 @@ def test_what_a_tool_says_as_it_ends_itself_is_its_error(run):
     assert result.error_message == "SystemExit: no such city (line 3)"
     long = run("def main(p):\n    raise SystemExit('x' * 100_000)").error_message
     assert 500 <= len(long) < 600
-    said = run("import sys\ndef main(p):\n    sys.exit(['a', {'b': 1}])").error_message
-    assert said == "SystemExit: ['a', {'b': 1}] (line 3)"
+    message = run("import sys\ndef main(p):\n    sys.exit(['a', {'b': 1}])").error_message
+    assert message == "SystemExit: ['a', {'b': 1}] (line 3)"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`manage.py sandbox_doctor` as whoever typed it sees it."""
+"""`manage.py sandbox_doctor` as the operator sees it."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def test_it_attacks_and_prints_a_document():
 
 
 @pytest.mark.part("sandbox")
-def test_bad_usage_is_told_apart():
+def test_wrong_arguments_have_an_exit_code_of_their_own():
     ended = doctor("--nonsense")
     assert ended.returncode == 2 and b"--nonsense" in ended.stderr and ended.stdout == b""
 

@@ -70,7 +70,7 @@ def test_what_an_earlier_sandboxd_left_is_removed_at_the_start(root):
     assert os.listdir(root) == []
 
 
-def test_a_root_of_somebody_else_is_refused(tmp_path):
+def test_a_root_of_another_user_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(PermissionError):
         scratch.make_root(str(tmp_path / "link"))
@@ -113,7 +113,7 @@ def test_at_the_end_it_is_cleared_and_removed_where_it_is_ours(root, whole):
     assert root.exists() != whole and (whole or not list(root.iterdir()))
 
 
-def test_what_cannot_be_cleared_at_the_end_is_told_and_ends_nothing(tmp_path, capfd):
+def test_what_cannot_be_cleared_at_the_end_is_logged_and_stops_nothing(tmp_path, capfd):
     (tmp_path / "file").write_text("somebody's")
     scratch.clear(str(tmp_path / "file"), whole=True)
     assert "scratch_left_behind" in capfd.readouterr().err

@@ -45,7 +45,7 @@ ALL = {
     "Restricted": RESTRICTED, "runtime": RUNTIME, "proxy": PROXY,
     "Restricted proxy": RESTRICTED._replace(sockets=True),
 }  # fmt: skip
-WALLED = {name: wanted for name, wanted in ALL.items() if wanted.calls != "open"}
+SANDBOXED = {name: wanted for name, wanted in ALL.items() if wanted.calls != "open"}
 
 NEVER = """
     acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module
@@ -123,7 +123,7 @@ def machine(request) -> str:
     return request.param
 
 
-def on(*wanted: FilterRequirements) -> Iterator[Machine]:
+def machines(*wanted: FilterRequirements) -> Iterator[Machine]:
     for name, one in itertools.product(syscalls.MACHINES, wanted):
         yield Machine(name, one)
 
@@ -212,7 +212,7 @@ def tried(rule: Rule) -> Iterator[list[int]]:
 
 
 def refused(text: str, answer: int, *wanted: FilterRequirements) -> None:
-    for one in on(*wanted):
+    for one in machines(*wanted):
         for name in text.split():
             if name in one.table:
                 assert one.answer(name) == answer, (name, one.name, one.wanted)
@@ -220,7 +220,7 @@ def refused(text: str, answer: int, *wanted: FilterRequirements) -> None:
 
 def test_dangerous_calls_are_refused_by_name():
     refused(NEVER, EPERM, *ALL.values())
-    refused(NEVER_BEHIND_THE_WALL, EPERM, *WALLED.values())
+    refused(NEVER_BEHIND_THE_WALL, EPERM, *SANDBOXED.values())
     refused(NEVER_RESTRICTED, EPERM, RESTRICTED)
     refused(WITHOUT_SOCKETS, EPERM, STANDARD, STRICT, DEGRADED, RESTRICTED, RUNTIME)
     refused("execve", EPERM, STRICT, RESTRICTED)
@@ -229,20 +229,20 @@ def test_dangerous_calls_are_refused_by_name():
 
 def test_refusals_that_programs_know_a_way_around_say_so():
     refused("clone3 openat2", ENOSYS, *ALL.values())
-    refused(ABSENT, ENOSYS, *WALLED.values())
-    refused(ATTRIBUTES, ENOTSUP, *WALLED.values())
-    refused("flock", ENOLCK, *WALLED.values())
+    refused(ABSENT, ENOSYS, *SANDBOXED.values())
+    refused(ATTRIBUTES, ENOTSUP, *SANDBOXED.values())
+    refused("flock", ENOLCK, *SANDBOXED.values())
     refused("copy_file_range fstatfs membarrier sendfile statfs", ENOSYS, RESTRICTED)
 
 
 def test_a_number_without_a_name_does_not_exist():
-    for one in on(*ALL.values()):
+    for one in machines(*ALL.values()):
         unknown = set(range(1200)) - set(one.table.values()) | {0x3FFFFFFF}
         assert {one.decide(number) for number in unknown} == {ENOSYS}
 
 
 def test_another_architecture_kills_whatever_the_number():
-    for one in on(*ALL.values()):
+    for one in machines(*ALL.values()):
         others = {*FOREIGN.values(), *bpf.ARCHITECTURES.values()} - {one.architecture}
         for other in others:
             assert {execute(one.program, other, number) for number in range(600)} == {KILL}
@@ -351,7 +351,7 @@ OPEN = [
     ],
 )
 def test_arguments_decide(lines, wanted):
-    for one in on(*wanted):
+    for one in machines(*wanted):
         for name, arguments, expected in lines:
             assert one.answer(name, *arguments) == expected, (one.wanted, name, arguments)
 
@@ -367,7 +367,7 @@ def test_a_word_that_is_no_levels_gets_no_filter():
 
 
 def test_every_jump_stays_inside_the_program():
-    for one in on(*ALL.values()):
+    for one in machines(*ALL.values()):
         assert len(one.program) < 4096
         for at, (code, if_true, if_false, operand) in enumerate(one.program):
             reach = operand if code == bpf.JUMP else max(if_true, if_false)
@@ -395,7 +395,7 @@ def refused(call, *arguments):
 
 
 @pytest.fixture
-def under(tmp_path):
+def run_filtered(tmp_path):
     """Run Python under the real filter of this machine; returns what it printed."""
 
     def run(wanted: FilterRequirements, source: str) -> str:
@@ -413,7 +413,7 @@ EACH = pytest.mark.parametrize("wanted", ALL.values(), ids=ALL)
 
 @pytest.mark.part("sandbox", but_each=3)
 @EACH
-def test_ordinary_python_works_under_each_of_them(under, wanted):
+def test_ordinary_python_works_under_each_of_them(run_filtered, wanted):
     source = """
     results = []
     threads = [threading.Thread(target=results.append, args=(n,)) for n in range(20)]
@@ -435,12 +435,12 @@ def test_ordinary_python_works_under_each_of_them(under, wanted):
     memory[:3] = b"abc"
     print(len(results), asyncio.run(go()), names, theirs.recv(9), memory[:3])
     """
-    assert under(wanted, source) == "20 3 ['a', 'c', 'd'] b'hello' b'abc'"
+    assert run_filtered(wanted, source) == "20 3 ['a', 'c', 'd'] b'hello' b'abc'"
 
 
 @pytest.mark.part("sandbox", but_each=3)
-@pytest.mark.parametrize("wanted", WALLED.values(), ids=WALLED)
-def test_there_are_no_locks_on_inodes_that_others_share(under, wanted):
+@pytest.mark.parametrize("wanted", SANDBOXED.values(), ids=SANDBOXED)
+def test_there_are_no_locks_on_inodes_that_others_share(run_filtered, wanted):
     source = """
     null, program = open("/dev/null", "r+b", 0), open(os.__file__)
     print(*(refused(how, file, fcntl.LOCK_SH) for how in (fcntl.flock, fcntl.lockf)
@@ -449,10 +449,10 @@ def test_there_are_no_locks_on_inodes_that_others_share(under, wanted):
           refused(fcntl.fcntl, program, fcntl.F_SETLEASE, fcntl.F_RDLCK),
           refused(fcntl.fcntl, program, fcntl.F_SETSIG, 10))
     """
-    assert under(wanted, source).split() == ["ENOLCK"] * 4 + ["EPERM"] * 3
+    assert run_filtered(wanted, source).split() == ["ENOLCK"] * 4 + ["EPERM"] * 3
 
 
-def test_restricted_has_threads_and_nothing_beside(under):
+def test_restricted_has_threads_and_nothing_beside(run_filtered):
     source = """
     ours, _ = socket.socketpair()
     print(refused(os.fork), refused(os.execv, "/bin/true", ["true"]), refused(os.setsid),
@@ -460,10 +460,10 @@ def test_restricted_has_threads_and_nothing_beside(under):
           refused(mmap.mmap, -1, 4096, mmap.MAP_PRIVATE, 7), refused(socket.socket),
           refused(ours.sendmsg, [b"x"]))
     """
-    assert under(RESTRICTED, source).split() == ["EPERM"] * 8
+    assert run_filtered(RESTRICTED, source).split() == ["EPERM"] * 8
 
 
-def test_a_run_behind_the_proxys_door_connects_and_never_listens(under):
+def test_a_run_behind_the_proxys_door_connects_and_never_listens(run_filtered):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         source = f"""
         one = socket.create_connection(("127.0.0.1", {listener.getsockname()[1]}))
@@ -476,11 +476,11 @@ def test_a_run_behind_the_proxys_door_connects_and_never_listens(under):
               refused(socket.socket, socket.AF_UNIX), refused(socket.socket, socket.AF_NETLINK),
               refused(other.sendto, b"x", 0x20000000, ("127.0.0.1", 1)))
         """
-        assert under(PROXY, source).split() == ["EPERM"] * 7
+        assert run_filtered(PROXY, source).split() == ["EPERM"] * 7
         assert listener.accept()[0].recv(9) == b"abc"
 
 
-def test_32_bit_code_is_killed_at_its_first_call(under):
+def test_32_bit_code_is_killed_at_its_first_call(run_filtered):
     """int 0x80 takes the numbers of another architecture."""
     if platform.machine() != "x86_64":
         pytest.skip("only x86_64 has a second way into the kernel")
@@ -495,4 +495,4 @@ def test_32_bit_code_is_killed_at_its_first_call(under):
         os._exit(0)
     print(os.WTERMSIG(os.waitpid(child, 0)[1]))
     """
-    assert int(under(STANDARD, source)) == signal.SIGSYS
+    assert int(run_filtered(STANDARD, source)) == signal.SIGSYS

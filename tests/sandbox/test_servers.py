@@ -53,7 +53,7 @@ def spec(source, *words, organization="acme", **more):
 
 @contextmanager
 def started(daemon, source, *words, **more):
-    """Held until the block ends: a server nobody holds is ended at once."""
+    """Held until the block ends: a server without a holder is ended at once."""
     with closing(start_server(daemon.path, None, spec(source, *words, **more))) as process:
         process.stdio.settimeout(LIMIT_S)
         yield process
@@ -63,13 +63,13 @@ def heard(process):
     return process.stdio.makefile("rb").readline().strip().decode()
 
 
-def told(daemon, expression, **more):
+def evaluate(daemon, expression, **more):
     """What a server that evaluates this says."""
     with started(daemon, TELL.format(expression), **more) as process:
         return heard(process)
 
 
-def ended(process):
+def read_to_end(process):
     """Its streams are at their end."""
     while process.stdio.recv(1 << 16):
         pass
@@ -87,18 +87,18 @@ def test_a_server_reads_and_writes_for_as_long_as_it_is_held(daemon):
             assert heard(process) == str(number)
 
 
-def test_it_is_told_its_environment_and_nothing_of_ours(daemon):
-    said = told(
+def test_a_server_gets_its_environment_and_nothing_of_ours(daemon):
+    environment = evaluate(
         daemon,
         "(__import__('os').environ['KEY'], sorted(__import__('os').environ))",
         environment=(("KEY", "s3cret"),),
     )
-    assert said == "('s3cret', ['HOME', 'KEY', 'LANG', 'PATH', 'PWD', 'TMPDIR', 'TZ'])"
+    assert environment == "('s3cret', ['HOME', 'KEY', 'LANG', 'PATH', 'PWD', 'TMPDIR', 'TZ'])"
 
 
 def test_a_secret_of_its_environment_is_in_no_argument_log_or_repr(daemon):
-    given = spec(ECHO, environment=(("KEY", "sw0rdfish"),))
-    assert "sw0rdfish" not in repr(given)
+    server = spec(ECHO, environment=(("KEY", "sw0rdfish"),))
+    assert "sw0rdfish" not in repr(server)
     with started(daemon, ECHO, environment=(("KEY", "sw0rdfish"),)):
         assert pidfds_of("sw0rdfish") == []
     assert not any("sw0rdfish" in line for line in daemon.log)
@@ -127,7 +127,7 @@ def test_it_sees_no_process_but_its_own_and_has_no_capability(daemon):
         "(len([n for n in __import__('os').listdir('/proc') if n.isdigit()]),"
         " [l.split()[1] for l in open('/proc/self/status') if l[:6] in ('CapEff','Seccom')][:2])"
     )
-    assert told(daemon, expression) == "(1, ['0000000000000000', '2'])"
+    assert evaluate(daemon, expression) == "(1, ['0000000000000000', '2'])"
 
 
 def test_directories_are_shown_read_only_or_writable_as_it_was_said(daemon, tmp_path):
@@ -171,7 +171,7 @@ def test_hanging_up_kills_all_its_processes(daemon):
 def test_a_server_that_ends_says_why_and_what_it_said_last(daemon):
     source = "import sys; sys.stderr.write('no such zone\\n'); sys.exit(3)"
     with started(daemon, source) as process:
-        assert ended(process) == ("it ended", "no such zone\n")
+        assert read_to_end(process) == ("it ended", "no such zone\n")
     until(lambda: servers(daemon) == 0)
 
 
@@ -179,7 +179,7 @@ def test_a_program_that_is_not_there_is_said_so(daemon):
     missing = ServerSpec("acme", ("/usr/bin/no-such-program",))
     with closing(start_server(daemon.path, None, missing)) as process:
         process.stdio.settimeout(LIMIT_S)
-        assert "/usr/bin/no-such-program: No such file" in ended(process)[1]
+        assert "/usr/bin/no-such-program: No such file" in read_to_end(process)[1]
 
 
 def test_what_floods_stderr_is_kept_to_its_last_words(daemon):
@@ -194,7 +194,7 @@ def test_what_floods_stderr_is_kept_to_its_last_words(daemon):
         assert daemon.run("def main(p):\n    return 1").output == 1
         process.stdio.sendall(b"x\n")
         process.stdio.shutdown(1)
-        assert len(ended(process)[1]) <= KEPT_WORDS
+        assert len(read_to_end(process)[1]) <= KEPT_WORDS
 
 
 def test_a_bomb_stops_at_its_limit_and_is_cleared_away(daemon):
@@ -208,7 +208,7 @@ def test_memory_beyond_its_limit_ends_it(daemon):
         pytest.skip("nothing counts memory here")
     source = "held = [bytearray(1 << 20) for _ in range(512)]\nprint('kept', flush=True)"
     with started(daemon, source, limits=Limits(memory_bytes=64 * MIB)) as process:
-        assert ended(process)[0] == "it used more memory than it may"
+        assert read_to_end(process)[0] == "it used more memory than it may"
 
 
 @pytest.mark.part("generated")
@@ -245,7 +245,7 @@ def test_with_sandboxd_all_servers_end(own_daemon, number):
         members = pidfds_of(marker)
         daemon.stop(number)
         assert len(members) == 3 and all_end(members)
-        assert ended(process)[1] == ""
+        assert read_to_end(process)[1] == ""
     again = own_daemon()
     until(lambda: servers(again) == 0)
 

@@ -71,14 +71,14 @@ def test_what_is_no_service_is_said_in_one_sentence(path, words):
 
 @pytest.mark.part("walks")
 def test_several_processes_share_a_queue_and_a_dead_one_is_replaced(url, slug, broker, queue):
-    def there():
+    def accepting_workers():
         return set(broker.zrange(queue.accepting, 0, -1))
 
     with process("Echo", slug, url, "--processes", "2") as parent:
-        both = until(lambda: len(there()) == 2 and there())
+        both = until(lambda: len(accepting_workers()) == 2 and accepting_workers())
         pid = next(iter(both)).rsplit("-", 2)[1]
         os.kill(int(pid), signal.SIGKILL)
-        until(lambda: len(there() - both) == 1)
+        until(lambda: len(accepting_workers() - both) == 1)
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0
-    assert not any(pid in name for name in there() - both)
+    assert not any(pid in name for name in accepting_workers() - both)

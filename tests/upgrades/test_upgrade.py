@@ -27,7 +27,7 @@ EARLIER = Path(__file__).with_name("8380e10")  # made by make.py from that commi
 
 
 @pytest.fixture(scope="module")
-def earlier() -> dict[str, Any]:
+def earlier_facts() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((EARLIER / "facts.json").read_text())
     return found
 
@@ -50,8 +50,8 @@ def upgraded() -> Iterator[crib.Crib]:
 
 
 @pytest.fixture(scope="module")
-def agent(upgraded: crib.Crib, earlier: dict[str, Any]) -> Http:
-    return Http(upgraded.url, earlier["token"])
+def agent(upgraded: crib.Crib, earlier_facts: dict[str, Any]) -> Http:
+    return Http(upgraded.url, earlier_facts["token"])
 
 
 def manage(upgraded: crib.Crib, *words: str) -> str:
@@ -66,20 +66,20 @@ def manage(upgraded: crib.Crib, *words: str) -> str:
     return done.stdout
 
 
-def test_tools_are_listed_and_called(agent: Http, earlier: dict[str, Any]) -> None:
+def test_tools_are_listed_and_called(agent: Http, earlier_facts: dict[str, Any]) -> None:
     listed = agent("GET", "/api/v1/tools?group=upgrade").json()["results"]
     assert {one["name"] for one in listed} == {"shout", "shout_asking"}
     options = {"group": ["upgrade"], "options": {"wait_s": 30}}
     called = agent.execute("shout", {"text": "after"}, **options)
     assert (called.status_code, called.json()["output"]) == (200, "AFTER")
-    before = agent("GET", f"/api/v1/executions/{earlier['before']}").json()
+    before = agent("GET", f"/api/v1/executions/{earlier_facts['before']}").json()
     assert (before["status"], before["output"]) == ("Success", "BEFORE")
 
 
 def test_a_call_that_awaited_approval_is_approved_and_made(
-    upgraded: crib.Crib, agent: Http, earlier: dict[str, Any]
+    upgraded: crib.Crib, agent: Http, earlier_facts: dict[str, Any]
 ) -> None:
-    entered = logged_in(Http(upgraded.url), "admin", earlier["password"])
+    entered = logged_in(Http(upgraded.url), "admin", earlier_facts["password"])
     assert entered.status_code == 302, entered.content[:300]
     cookies = "; ".join(
         one.partition(";")[0] for one in entered.headers.get_all("Set-Cookie") or []
@@ -89,11 +89,11 @@ def test_a_call_that_awaited_approval_is_approved_and_made(
     person = Http(upgraded.url)
     head = {"Cookie": cookies, "X-CSRFToken": csrf[1], "Referer": upgraded.url}
     found = person("GET", "/api/v1/confirmations", **head).json()["results"]
-    (held,) = [one for one in found if one["execution_id"] == earlier["open"]]
+    (held,) = [one for one in found if one["execution_id"] == earlier_facts["open"]]
     body = {"bound_hash": held["bound_hash"], "reason": "as before"}
-    said = person("POST", f"/api/v1/confirmations/{held['id']}/approve", body, **head)
-    assert said.status_code == 200, said.content
-    ended = agent("GET", f"/api/v1/executions/{earlier['open']}?wait_s=30").json()
+    answer = person("POST", f"/api/v1/confirmations/{held['id']}/approve", body, **head)
+    assert answer.status_code == 200, answer.content
+    ended = agent("GET", f"/api/v1/executions/{earlier_facts['open']}?wait_s=30").json()
     assert (ended["status"], ended["output"]) == ("Success", "APPROVED")
 
 

@@ -324,7 +324,7 @@ def _put_files(source: Path, manifest: Manifest, data: Path) -> None:
     account = sandbox_account()
     for name in manifest.names("workspaces"):
         place = data / "workspaces" / Path(name).name.removesuffix(".tar.gz")
-        account.own(place, 0o755)
+        account.make_directory(place, 0o755)
         backup_files.unpack(source / name, place, account, process_specs.interpreter())
 
 

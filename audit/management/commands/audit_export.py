@@ -28,8 +28,8 @@ class Command(BaseCommand):
             parser.add_argument(f"--{name}", default="", metavar=name[0].upper())
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
-        given = {name: options[name] for name in _FILTERS}
-        wanted = record_search.read_search(options["organization"], given, zone=UTC)
+        filters = {name: options[name] for name in _FILTERS}
+        wanted = record_search.read_search(options["organization"], filters, zone=UTC)
         if wanted.flaws:
             raise CommandError("; ".join(f"--{name} {flaw}" for name, flaw in wanted.flaws.items()))
         try:

@@ -76,10 +76,12 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps([report.as_dict() for report in reports], indent=2))
             return
         for report in reports:
-            said = "DAMAGED" if report.damaged else "clean"
+            condition = "DAMAGED" if report.damaged else "clean"
             compared = f"{report.checkpoints} checkpoints, {report.anchors} anchors"
             since = f", verified from {report.since} on" if report.since else ""
-            self.stdout.write(f"{report.log}: {said}, {report.size} records, {compared}{since}")
+            self.stdout.write(
+                f"{report.log}: {condition}, {report.size} records, {compared}{since}"
+            )
             for found in report.findings:
                 place = "no index" if found.index is None else f"index {found.index}"
                 kind = f"{found.kind} (accepted)" if found.accepted else str(found.kind)

@@ -126,18 +126,18 @@ class Desk:
     def _count(self, line: CountedRun) -> None:
         """The hottest lines of this process: some microseconds, with the kernel's part."""
         try:
-            asked = fcntl.ioctl(line.listener, _RECEIVE, _NOTIFICATION)
+            notification = fcntl.ioctl(line.listener, _RECEIVE, _NOTIFICATION)
         except OSError:
             return  # who asked was killed in the meantime
-        if asked[_CALL] in self._growing and not self._fits(line, asked):
-            line.waiting.append(asked)
+        if notification[_CALL] in self._growing and not self._fits(line, notification):
+            line.waiting.append(notification)
             os.eventfd_write(line.alarm, 1)
             return
-        self._answer(line, asked)
+        self._answer(line, notification)
 
-    def _answer(self, line: CountedRun, asked: bytes) -> None:
-        if asked[_CALL] not in self._counted:
-            self._let_go_on(line, asked)
+    def _answer(self, line: CountedRun, notification: bytes) -> None:
+        if notification[_CALL] not in self._counted:
+            self._let_go_on(line, notification)
             return
         cells = line.cells
         count, limit = cells[COUNT] + 1, cells[LIMIT]
@@ -145,24 +145,24 @@ class Desk:
             return  # it is blocked until it is killed
         cells[COUNT] = count
         if line.directory is not None:
-            self._look_at_disk(line, line.directory, asked)
+            self._look_at_disk(line, line.directory, notification)
         if count > limit:
             self._stop(line)
             return
-        if not self._let_go_on(line, asked):
+        if not self._let_go_on(line, notification):
             cells[COUNT] = count - 1  # killed before it was done
 
-    def _let_go_on(self, line: CountedRun, asked: bytes) -> bool:
+    def _let_go_on(self, line: CountedRun, notification: bytes) -> bool:
         try:
-            fcntl.ioctl(line.listener, _SEND, asked[_ID] + _GO_ON)
+            fcntl.ioctl(line.listener, _SEND, notification[_ID] + _GO_ON)
         except OSError:
             return False
         return True
 
-    def _fits(self, line: CountedRun, asked: bytes) -> bool:
+    def _fits(self, line: CountedRun, notification: bytes) -> bool:
         """Whether it may grow by what this call may add; what it wants else is in its cells."""
-        cells, call = line.cells, asked[_CALL]
-        size, names = self._growing[call](asked, cells[LARGEST])
+        cells, call = line.cells, notification[_CALL]
+        size, names = self._growing[call](notification, cells[LARGEST])
         if cells[BYTES] + size > cells[BYTES_LIMIT] or cells[NAMES] + names > cells[NAMES_LIMIT]:
             cells[WANTED_BYTES] = max(cells[WANTED_BYTES], size)
             cells[WANTED_NAMES] = max(cells[WANTED_NAMES], names)
@@ -177,11 +177,11 @@ class Desk:
         line.cells[WANTED_BYTES] = line.cells[WANTED_NAMES] = 0
         waiting = [*line.waiting]
         line.waiting.clear()
-        for asked in waiting:
-            if self._fits(line, asked):
-                self._answer(line, asked)
+        for notification in waiting:
+            if self._fits(line, notification):
+                self._answer(line, notification)
             else:
-                line.waiting.append(asked)
+                line.waiting.append(notification)
         if line.waiting:
             os.eventfd_write(line.alarm, 1)
 
@@ -189,9 +189,9 @@ class Desk:
         line.cells[STATE] |= OVER
         os.eventfd_write(line.alarm, 1)
 
-    def _look_at_disk(self, line: CountedRun, directory: int, asked: bytes) -> None:
-        at = self._losing.get(asked[_CALL])
-        if at is None or (at and not asked[at] & _O_TRUNC_BIT):
+    def _look_at_disk(self, line: CountedRun, directory: int, notification: bytes) -> None:
+        at = self._losing.get(notification[_CALL])
+        if at is None or (at and not notification[at] & _O_TRUNC_BIT):
             return
         if is_full(directory):
             line.cells[STATE] |= FULL
@@ -261,9 +261,9 @@ def _growing(machine: str) -> dict[bytes, Growth]:
     """Calls that may make a directory grow → by how many bytes and names, at most."""
     table = syscalls.table(machine)
     found: dict[str, Growth] = {name: _sized(at) for name, at in _SIZES.items()}
-    found |= dict.fromkeys(seccomp.TAKING_AWAY - {"truncate"}, lambda asked, largest: (0, 0))
-    found |= dict.fromkeys(_MAKING, lambda asked, largest: (0, 1))
-    found["io_submit"] = lambda asked, largest: (largest * _argument(asked, 1), 0)
+    found |= dict.fromkeys(seccomp.TAKING_AWAY - {"truncate"}, lambda notification, largest: (0, 0))
+    found |= dict.fromkeys(_MAKING, lambda notification, largest: (0, 1))
+    found["io_submit"] = lambda notification, largest: (largest * _argument(notification, 1), 0)
     found |= {name: _opening(at) for name, at in _FLAGS_ARGUMENT.items()}
     return {
         struct.pack("=I", table[name]): growth for name, growth in found.items() if name in table
@@ -272,22 +272,22 @@ def _growing(machine: str) -> dict[bytes, Growth]:
 
 def _sized(at: int | None) -> Growth:
     if at is None:
-        return lambda asked, largest: (largest, 0)
-    return lambda asked, largest: (min(_argument(asked, at), largest), 0)
+        return lambda notification, largest: (largest, 0)
+    return lambda notification, largest: (min(_argument(notification, at), largest), 0)
 
 
 def _opening(at: int) -> Growth:
     """One that never has a name counts as two, and its run as one that takes away."""
 
-    def growth(asked: bytes, largest: int) -> tuple[int, int]:
-        flags = _argument(asked, at)
+    def growth(notification: bytes, largest: int) -> tuple[int, int]:
+        flags = _argument(notification, at)
         return 0, 2 if flags & _O_TMPFILE else bool(flags & _O_CREAT)
 
     return growth
 
 
-def _argument(asked: bytes, at: int) -> int:
-    return int.from_bytes(asked[_ARGUMENTS + 8 * at : _ARGUMENTS + 8 * at + 8], "little")
+def _argument(notification: bytes, at: int) -> int:
+    return int.from_bytes(notification[_ARGUMENTS + 8 * at : _ARGUMENTS + 8 * at + 8], "little")
 
 
 def _numbers(names: frozenset[str], machine: str) -> frozenset[bytes]:

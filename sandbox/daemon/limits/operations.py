@@ -101,7 +101,7 @@ class RunOperations:
         return self._cell(WANTED_NAMES)
 
     @property
-    def taken(self) -> int:
+    def taken_names(self) -> int:
         """Names that it took away: what they were names of may be open."""
         return self._cell(TAKEN)
 
@@ -120,7 +120,7 @@ class RunOperations:
         """What waits is looked at again, by the limits as they are now."""
         self._counter.resume(self)
 
-    def over(self) -> bool:
+    def is_over_limit(self) -> bool:
         """Whether it wanted to make more than it may."""
         return bool(self._cell(STATE) & OVER)
 
@@ -174,7 +174,7 @@ class Counter:
                 raise
             self._live[tally.place] = tally
             try:
-                self._tell(operation_counter.ADOPT, tally, _descriptors(tally))
+                self._notify_counter(operation_counter.ADOPT, tally, _descriptors(tally))
             except OSError:
                 self._forget(tally)
                 raise
@@ -185,7 +185,7 @@ class Counter:
             if self._live.get(tally.place) is not tally:
                 return
             try:
-                self._tell(operation_counter.DROP, tally)
+                self._notify_counter(operation_counter.DROP, tally)
             except OSError as error:
                 log("counting_not_told", reason=str(error))  # it hears of it from the kernel
             self._forget(tally)
@@ -193,7 +193,7 @@ class Counter:
     def resume(self, tally: RunOperations) -> None:
         with self._lock:
             if self._live.get(tally.place) is tally:
-                self._tell(operation_counter.RESUME, tally)
+                self._notify_counter(operation_counter.RESUME, tally)
 
     def cells_of(self, place: int) -> memoryview:
         at = place * len(operation_counter.CELLS)
@@ -223,7 +223,7 @@ class Counter:
         _close_all(tally.listener, tally.directory, tally.alarm)
         self._free.append(tally.place)
 
-    def _tell(
+    def _notify_counter(
         self, kind: bytes, tally: RunOperations, descriptors: list[int] | None = None
     ) -> None:
         """If the counting process is gone, its successor is sent all live runs."""
@@ -274,7 +274,7 @@ class Counter:
             try:
                 self._launch()
                 for tally in self._live.values():
-                    self._tell(operation_counter.ADOPT, tally, _descriptors(tally))
+                    self._notify_counter(operation_counter.ADOPT, tally, _descriptors(tally))
             except OSError as error:
                 log("counting_not_restarted", reason=str(error))
                 self._hang_up()
@@ -294,8 +294,8 @@ def _room() -> int:
 
 
 def _descriptors(tally: RunOperations) -> list[int]:
-    given = (tally.listener, tally.alarm, tally.directory)
-    return [one for one in given if one is not None]
+    descriptors = (tally.listener, tally.alarm, tally.directory)
+    return [one for one in descriptors if one is not None]
 
 
 def _close_all(*descriptors: int | None) -> None:

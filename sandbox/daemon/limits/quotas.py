@@ -36,7 +36,7 @@ class Room(NamedTuple):
     def minus(self, other: "Room") -> "Room":
         return Room(self.bytes - other.bytes, self.files - other.files)
 
-    def within(self, other: "Room") -> bool:
+    def fits_in(self, other: "Room") -> bool:
         return self.bytes <= other.bytes and self.files <= other.files
 
 
@@ -58,7 +58,7 @@ class QuotaPath:
         if self._known is None:
             self._look(quota)
         left = self._left(share, quota)
-        if not share.wanted.within(left) or not left.files or not left.bytes:
+        if not share.wanted_room.fits_in(left) or not left.files or not left.bytes:
             self._look(quota)
             left = self._left(share, quota)
         return left
@@ -106,12 +106,12 @@ class Share:
         return Room(self._tally.bytes, self._tally.names).minus(self._start)
 
     @property
-    def wanted(self) -> Room:
+    def wanted_room(self) -> Room:
         return Room(self._tally.wanted_bytes, self._tally.wanted_names)
 
     @property
     def has_taken_away(self) -> bool:
-        return self._tally.taken > 0
+        return self._tally.taken_names > 0
 
     def begin(self) -> None:
         """No call adds more bytes than the largest file may have."""
@@ -129,9 +129,14 @@ class Share:
         with self._locked():
             left = [place.left(self, self._quota) for place in self._places]
             least = Room(min(one.bytes for one in left), min(one.files for one in left))
-            if self.full or least.bytes <= 0 or least.files < 0 or not self.wanted.within(least):
+            if (
+                self.full
+                or least.bytes <= 0
+                or least.files < 0
+                or not self.wanted_room.fits_in(least)
+            ):
                 return False
-            more = Room(*map(_part, least, self.wanted, _LEAST_GRANT))
+            more = Room(*map(_part, least, self.wanted_room, _LEAST_GRANT))
             self.granted = self.used.plus(more)
             self._tally.grant(*self._start.plus(self.granted))
             return True
@@ -236,7 +241,7 @@ class _Look:
 
             opened.callback(lambda: [close() for *_, close in way])
             enter(".", top)
-            while way and self.found.within(self._enough):
+            while way and self.found.fits_in(self._enough):
                 directory, left, close = way[-1]
                 if not left:
                     way.pop()
@@ -255,7 +260,7 @@ class _Look:
                     self.count(entry.stat(follow_symlinks=False))
                     if entry.is_dir(follow_symlinks=False):
                         below.append(entry.name)
-                if not self.found.within(self._enough):
+                if not self.found.fits_in(self._enough):
                     break
         return below
 

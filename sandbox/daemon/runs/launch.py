@@ -65,8 +65,8 @@ class Launch:
     def shared(self) -> Shared:
         """What is sandboxd's on the disk."""
         paths = (path for path, _ in self.sources)
-        given: Shared = list(zip(paths, self.inherited[1:], strict=True))
-        return [*given, (self.scratch, None)] if self.scratch else given
+        mounts: Shared = list(zip(paths, self.inherited[1:], strict=True))
+        return [*mounts, (self.scratch, None)] if self.scratch else mounts
 
 
 def namespaced(
@@ -124,12 +124,12 @@ def _landlock_of_host(profile: Profile, opened: list[int], engine: Engine) -> di
     """What is shared is opened already: at its path there may be a link by the next slot."""
     shared = ["/usr", *(f"/{name}" for name in _TOP_LEVEL if os.path.isdir(f"/{name}"))]
     devices = [f"/dev/{device}" for device in _DEVICES]
-    given = list(zip(profile.mounts, opened, strict=True))
-    read_only = [descriptor for mount, descriptor in given if not mount.writable]
+    mounts = list(zip(profile.mounts, opened, strict=True))
+    read_only = [descriptor for mount, descriptor in mounts if not mount.writable]
     return {
         "readable": [*devices, *read_only, *profile.libraries],
         "executable": [*shared, sys.base_prefix, *engine.programs],
-        "writable": [descriptor for mount, descriptor in given if mount.writable],
+        "writable": [descriptor for mount, descriptor in mounts if mount.writable],
         "ports": [],
     }
 

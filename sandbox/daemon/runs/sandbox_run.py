@@ -108,7 +108,7 @@ class SandboxRun:
         if slot.operations is not None:
             self._watch(slot.operations.alarm, self._stands_still)
         if slot.leaf.alarm is not None:
-            self._watch(slot.leaf.alarm, lambda: self._over(ErrorCode.MEMORY_LIMIT))
+            self._watch(slot.leaf.alarm, lambda: self._ended_by(ErrorCode.MEMORY_LIMIT))
 
     def perform(self, body: bytes, start_s: float, sandbox_id: str) -> tuple[SandboxResult, bytes]:
         """The result, and the output as JSON text that was found to be clean.
@@ -143,7 +143,7 @@ class SandboxRun:
                     return self._correct(end)
             exceeded = self._meter.exceeded()
             if exceeded is not None:
-                return self._over(exceeded)
+                return self._ended_by(exceeded)
             if self._worker.left_s() <= 0:
                 return RunEnd(code=ErrorCode.LOST, message=_SILENT)
             self._slot.refill()
@@ -188,22 +188,22 @@ class SandboxRun:
         self._handlers[descriptor] = handler
         self._poll.register(descriptor, events)
 
-    def _over(self, code: ErrorCode) -> RunEnd:
+    def _ended_by(self, code: ErrorCode) -> RunEnd:
         return RunEnd(code=code, message=_MESSAGES[code].format(limits=self._limits))
 
     def _stands_still(self) -> RunEnd | None:
         operations = self._slot.operations
         assert operations is not None
         operations.hear()
-        if operations.over():
-            return self._over(ErrorCode.OPERATIONS_LIMIT)
+        if operations.is_over_limit():
+            return self._ended_by(ErrorCode.OPERATIONS_LIMIT)
         if self._share is None or not self._share.extend():
-            return self._over(ErrorCode.QUOTA_LIMIT)
+            return self._ended_by(ErrorCode.QUOTA_LIMIT)
         operations.resume()
         return None
 
     def _listen(self) -> RunEnd | None:
-        return None if self._worker.hear() else self._over(ErrorCode.CANCELLED)
+        return None if self._worker.hear() else self._ended_by(ErrorCode.CANCELLED)
 
     def _hear(self) -> RunEnd | None:
         """The tool's side said something, or closed. Raises SlotEnded.
@@ -216,10 +216,10 @@ class SandboxRun:
         try:
             frame = self._reader.next_whole()
         except frames.FrameTooLarge:
-            return self._over(ErrorCode.OUTPUT_LIMIT)
+            return self._ended_by(ErrorCode.OUTPUT_LIMIT)
         if frame is not None:
             return read_answer(frame)
-        return None if open_still else self._over(ErrorCode.EXITED)
+        return None if open_still else self._ended_by(ErrorCode.EXITED)
 
     def _outlived(self) -> RunEnd | None:
         """The first process is gone; what it said last may still be in the channel."""
@@ -229,7 +229,7 @@ class SandboxRun:
             end = self._hear()
             if end is not None:
                 return end
-        return self._over(ErrorCode.EXITED)
+        return self._ended_by(ErrorCode.EXITED)
 
     def _drain(self, stream: int) -> RunEnd | None:
         data = os.read(stream, _CHUNK)
@@ -237,7 +237,7 @@ class SandboxRun:
         if not data:
             self._poll.unregister(stream)
         if self._streams[stream].received > self._limits.output_bytes:
-            return self._over(ErrorCode.OUTPUT_LIMIT)
+            return self._ended_by(ErrorCode.OUTPUT_LIMIT)
         return None
 
     def _rest_of(self, stream: int) -> str:
@@ -253,21 +253,21 @@ class SandboxRun:
         """An end that looks like the tool's own may have been the kernel's doing."""
         leaf = self._slot.leaf
         if leaf.memory_exceeded():
-            return self._over(ErrorCode.MEMORY_LIMIT)
+            return self._ended_by(ErrorCode.MEMORY_LIMIT)
         if end.code in _MAYBE_REFUSED and leaf.processes_refused():
-            return self._over(ErrorCode.PROCESS_LIMIT)
+            return self._ended_by(ErrorCode.PROCESS_LIMIT)
         operations = self._slot.operations
         if end.code in _MAYBE_REFUSED and operations is not None and operations.full():
-            return self._over(ErrorCode.DISK_LIMIT)
+            return self._ended_by(ErrorCode.DISK_LIMIT)
         if end.code is None and self._meter.late():  # an answer counts until the deadline
-            return self._over(ErrorCode.TIMEOUT)
+            return self._ended_by(ErrorCode.TIMEOUT)
         return self._of_exit(end) if end.code == ErrorCode.EXITED else end
 
     def _of_exit(self, end: RunEnd) -> RunEnd:
         """A process that is gone went over a limit, was killed by another, or ended itself."""
         if exceeded := self._meter.exceeded():
-            return self._over(exceeded)
-        return self._over(ErrorCode.LOST) if was_killed(self._slot.pidfd) else end
+            return self._ended_by(exceeded)
+        return self._ended_by(ErrorCode.LOST) if was_killed(self._slot.pidfd) else end
 
 
 class EgressSockets:

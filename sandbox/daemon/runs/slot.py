@@ -21,7 +21,7 @@ class SlotDisk(NamedTuple):
     inodes: int
 
     @classmethod
-    def of(cls, limits: Limits) -> Self:
+    def from_limits(cls, limits: Limits) -> Self:
         return cls(limits.tmp_bytes, limits.tmp_inodes)
 
 
@@ -49,7 +49,7 @@ class SandboxSlot:
     killed: bool = False
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Its process is gone, before sandboxd killed it."""
         look = select.poll()
         look.register(self.pidfd, select.POLLIN)

@@ -33,12 +33,14 @@ class Slots:
         self._lock = threading.Condition()
 
     @contextmanager
-    def taken(self, organization: str, profile: Profile, limits: Limits) -> Iterator[SandboxSlot]:
+    def take_slot(
+        self, organization: str, profile: Profile, limits: Limits
+    ) -> Iterator[SandboxSlot]:
         """A slot for one run. Raises Refused with LAUNCH_FAILED."""
         template = self._current((organization, profile.digest), profile)
         self.keep_spare(profile)
         try:
-            yield template.take(SlotDisk.of(limits), _SLOT_TIMEOUT_S)
+            yield template.take(SlotDisk.from_limits(limits), _SLOT_TIMEOUT_S)
         finally:
             template.give_back()
             if self._leaving:

@@ -34,7 +34,7 @@ _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCR
 
 
 _USUAL_LIMITS = Limits()
-_USUAL = SlotDisk.of(_USUAL_LIMITS)
+_USUAL = SlotDisk.from_limits(_USUAL_LIMITS)
 
 
 class Template:
@@ -221,8 +221,8 @@ class Template:
     def _end(self, program: StartedProgram) -> None:
         program.end()
         with program.stderr as stderr:
-            said = stderr.read(4096).decode("utf-8", "replace").strip()
-        self._fail(said.splitlines()[-1] if said else "the template ended")
+            words = stderr.read(4096).decode("utf-8", "replace").strip()
+        self._fail(words.splitlines()[-1] if words else "the template ended")
         self._report.close()
         with self._changed:
             left = [slot for slots in self._ready.values() for slot in slots]

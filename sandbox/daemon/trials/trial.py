@@ -43,7 +43,7 @@ class SandboxChoice:
 class Trial:
     """What was tried on a sandbox. `failure` says why it could not even be made, or is empty."""
 
-    wall: SandboxChoice
+    choice: SandboxChoice
     attacks: tuple[AttackResult, ...] = ()
     failure: str = ""
 
@@ -56,12 +56,12 @@ class Trial:
         return f"its wall does not hold: {'; '.join(through)}" if through else None
 
 
-def attempt(run: Run, facts: Facts, wall: SandboxChoice) -> Trial:
+def attempt(run: Run, facts: Facts, choice: SandboxChoice) -> Trial:
     try:
         with Bait() as bait:
-            return _Attempt(run, facts, wall, bait).trial()
+            return _Attempt(run, facts, choice, bait).trial()
     except OSError as error:
-        return Trial(wall, failure=f"no bait could be laid out: {error}")
+        return Trial(choice, failure=f"no bait could be laid out: {error}")
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class _Exhaustion:
 
 
 class _Attempt:
-    def __init__(self, run: Run, facts: Facts, wall: SandboxChoice, bait: Bait) -> None:
-        self._run, self._facts, self._wall, self._bait = run, facts, wall, bait
-        self._shared = _SHARED if wall.namespaces else ""
+    def __init__(self, run: Run, facts: Facts, choice: SandboxChoice, bait: Bait) -> None:
+        self._run, self._facts, self._choice, self._bait = run, facts, choice, bait
+        self._shared = _SHARED if choice.namespaces else ""
         mounts = (Mount(str(bait.shared), _SHARED, writable=True),) if self._shared else ()
         source = Path(selfcheck.__file__).read_text("utf-8")
         preload = ((_MODULE, source),)
-        self._profile = Profile(wall.level, mounts, preload=preload, backend=wall.backend)
+        self._profile = Profile(choice.level, mounts, preload=preload, backend=choice.backend)
         self._attacks = [one for one in selfcheck.ATTACKS.values() if self._fits(one)]
 
     def trial(self) -> Trial:
@@ -90,16 +90,19 @@ class _Attempt:
         details = {"names": names, "bait": self._bait.describe(self._shared)}
         result, output = self._run(self._profile, _LIMITS, _body("assail", details))
         if result.outcome != RunOutcome.SUCCESS:
-            return Trial(self._wall, failure=str(result.error_message)[:_SEEN_LENGTH])
+            return Trial(self._choice, failure=str(result.error_message)[:_SEEN_LENGTH])
         attacks = [
             *self._judge(json.loads(output)),
-            *(self._exhaust(one) for one in _exhaustions(self._facts, self._wall, self._bait)),
-            *(self._seen(name, not harm, harm) for name, harm in self._bait.harm().items()),
+            *(self._exhaust(one) for one in _exhaustions(self._facts, self._choice, self._bait)),
+            *(
+                self._attack_result(name, not harm, harm)
+                for name, harm in self._bait.harm().items()
+            ),
         ]
-        return Trial(self._wall, tuple(attacks))
+        return Trial(self._choice, tuple(attacks))
 
     def _fits(self, one: selfcheck.Attack) -> bool:
-        return self._wall.level in one.levels and (self._wall.namespaces or not one.alone)
+        return self._choice.level in one.levels and (self._choice.namespaces or not one.alone)
 
     def _judge(self, answers: dict[str, Any]) -> Iterator[AttackResult]:
         """Loot is a breach when it holds what only the host knows; it is not shown."""
@@ -108,18 +111,18 @@ class _Attempt:
             if one.loot and got:
                 got = self._bait.secret in seen
                 seen = "the secret that lay there" if got else "nothing of it"
-            yield self._seen(one.name, not got, seen)
+            yield self._attack_result(one.name, not got, seen)
 
     def _exhaust(self, one: _Exhaustion) -> AttackResult:
         body = _body(one.entry_point, one.parameters)
         result, _ = self._run(self._profile, one.limits, body)
         code = result.error_code or result.outcome
-        return self._seen(one.name, code in one.codes, code)
+        return self._attack_result(one.name, code in one.codes, code)
 
-    def _seen(self, name: str, contained: bool, seen: str) -> AttackResult:
-        wall = self._wall
+    def _attack_result(self, name: str, contained: bool, seen: str) -> AttackResult:
+        choice = self._choice
         return AttackResult(
-            name, wall.level, wall.backend, contained, seen[:_SEEN_LENGTH] or "nothing"
+            name, choice.level, choice.backend, contained, seen[:_SEEN_LENGTH] or "nothing"
         )
 
 
@@ -128,7 +131,7 @@ def _body(entry_point: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {"program": program, "parameters": dict(parameters)}
 
 
-def _exhaustions(facts: Facts, wall: SandboxChoice, bait: Bait) -> Iterator[_Exhaustion]:
+def _exhaustions(facts: Facts, choice: SandboxChoice, bait: Bait) -> Iterator[_Exhaustion]:
     yield _Exhaustion(
         "use more memory than allowed",
         "exhaust_memory",
@@ -158,11 +161,11 @@ def _exhaustions(facts: Facts, wall: SandboxChoice, bait: Bait) -> Iterator[_Exh
         frozenset({ErrorCode.PROCESS_LIMIT, *uncounted}),
         parameters={
             "most": 8 * _LIMITS.processes,
-            "threads": wall.level == IsolationLevel.RESTRICTED,
+            "threads": choice.level == IsolationLevel.RESTRICTED,
             "mark": bait.mark,
         },
     )
-    if wall.namespaces:  # else its private place is on the host's disk
+    if choice.namespaces:  # else its private place is on the host's disk
         yield _Exhaustion(
             "fill more disk than allowed",
             "exhaust_disk",

@@ -46,7 +46,7 @@ class Upload:
     def complete(self) -> bool:
         return self._missing == 0
 
-    async def put(self, chunk: bytes) -> None:
+    async def add_chunk(self, chunk: bytes) -> None:
         """Raises BrokenRule: a body comes in whole pieces, so that none costs more than it is."""
         if len(chunk) != min(PIECE, self._missing):
             raise BrokenRule("a piece of a body that is too short or too long")
@@ -144,23 +144,23 @@ class EgressEntryPoint:
         if frame.number <= self._last:
             raise BrokenRule("a number that was used before")
         self._last = frame.number
-        asked = read_request(frame.payload)
-        upload = Upload(asked.length or 0)
+        request = read_request(frame.payload)
+        upload = Upload(request.length or 0)
         if not upload.complete:
             self._uploads[frame.number] = upload
         await self._places.acquire()
-        task = task_group.begin(self._answer(frame.number, replace(asked, body=upload.chunks())))
+        task = task_group.begin(self._answer(frame.number, replace(request, body=upload.chunks())))
         self._requests[frame.number] = task
-        task.add_done_callback(lambda _: self._ended(frame.number, upload))
+        task.add_done_callback(lambda _: self._drop_request(frame.number, upload))
 
-    def _ended(self, number: int, upload: Upload) -> None:
+    def _drop_request(self, number: int, upload: Upload) -> None:
         upload.give_up()
         del self._requests[number]
         self._places.release()
 
     async def _feed(self, frame: Frame) -> None:
         upload = self._uploads[frame.number]
-        await upload.put(frame.payload)
+        await upload.add_chunk(frame.payload)
         if upload.complete:
             del self._uploads[frame.number]
 
@@ -174,13 +174,13 @@ class EgressEntryPoint:
         if self._strays > _MOST_STRAYS:
             raise BrokenRule("too many requests cancelled that are not under way")
 
-    async def _answer(self, number: int, asked: EgressRequest) -> None:
+    async def _answer(self, number: int, request: EgressRequest) -> None:
         try:
-            async with self._reach.request(HELPER, asked) as answer:
+            async with self._reach.request(HELPER, request) as answer:
                 await self._pass_on(number, answer)
         except Denied as denied:
-            said = {"code": str(denied.code), "message": str(denied)}
-            await self._say(FrameKind.REFUSED, number, _encoded(said))
+            refusal = {"code": str(denied.code), "message": str(denied)}
+            await self._say(FrameKind.REFUSED, number, _encoded(refusal))
             if denied.code in TIRING:
                 await self._reach.slow_down()
 
@@ -207,7 +207,7 @@ def read_request(payload: bytes) -> EgressRequest:
     try:
         untrusted_json.check_depth(payload)
         fields = Fields(json.loads(payload))
-        asked = fields.done(
+        request = fields.done(
             EgressRequest(
                 method=fields.text("method"),
                 url=fields.text("url"),
@@ -218,10 +218,10 @@ def read_request(payload: bytes) -> EgressRequest:
         )
     except (ValueError, RecursionError) as error:  # SpecInvalid and Hostile are ValueErrors
         raise BrokenRule(f"not a request: {type(error).__name__}") from None
-    if (asked.length or 0) < 0 or not 0 < (asked.timeout_s or 0) < math.inf:
+    if (request.length or 0) < 0 or not 0 < (request.timeout_s or 0) < math.inf:
         raise BrokenRule("not a request: a number out of its range")
-    return asked
+    return request
 
 
-def _encoded(said: dict[str, Any]) -> bytes:
-    return json.dumps(said, separators=(",", ":")).encode()
+def _encoded(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -88,19 +88,21 @@ def check(headers: Headers) -> None:
         raise Denied(Code.REQUEST_INVALID, "a body with two lengths")
 
 
-def outgoing(asked: EgressRequest, url: Url, credentials: Iterable[tuple[str, str]]) -> h11.Request:
+def outgoing(
+    request: EgressRequest, url: Url, credentials: Iterable[tuple[str, str]]
+) -> h11.Request:
     """Raises Denied. A credential takes the place of the run's own header of that name."""
     added = [(name.lower(), value) for name, value in credentials]
     replaced = {likened(name) for name, _ in added}
-    kept = [pair for pair in end_to_end(asked.headers) if likened(pair[0]) not in replaced]
+    kept = [pair for pair in end_to_end(request.headers) if likened(pair[0]) not in replaced]
     headers = [("host", url.authority), *kept, *added, ("connection", "close")]
-    if asked.length is None:
+    if request.length is None:
         headers.append(("transfer-encoding", "chunked"))
-    elif asked.length or asked.method in _WITH_BODY:
-        headers.append(("content-length", str(asked.length)))
+    elif request.length or request.method in _WITH_BODY:
+        headers.append(("content-length", str(request.length)))
     try:
         return h11.Request(
-            method=asked.method.encode("ascii"),
+            method=request.method.encode("ascii"),
             target=url.target.encode("ascii"),
             headers=[(name.encode("ascii"), value.encode("latin-1")) for name, value in headers],
         )

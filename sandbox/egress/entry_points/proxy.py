@@ -114,10 +114,10 @@ class ProxyConnection:
         if request.method == b"CONNECT":
             await self._tunnel(request.target.decode("ascii"))
         else:
-            async with self._reach.request(PROXY, self._asked(request)) as answer:
+            async with self._reach.request(PROXY, self._egress_request(request)) as answer:
                 await self._pass_on(answer)
 
-    def _asked(self, request: h11.Request) -> EgressRequest:
+    def _egress_request(self, request: h11.Request) -> EgressRequest:
         fields = dict(request.headers)
         chunked = b"transfer-encoding" in fields
         return EgressRequest(

@@ -141,16 +141,16 @@ class Tunnel:
         with _as_denied():
             await self._pass_hello(host, await self._record())
             if is_retry(await self._from_host.at_least(RETRY_BYTES)):
-                await self._down(await self._from_host.receive())
+                await self._send_downstream(await self._from_host.receive())
                 while may_precede_hello(record := await self._record()):
-                    await self._up(record)
+                    await self._send_upstream(record)
                 await self._pass_hello(host, record)
 
     async def carry(self) -> None:
         """Until both sides have said all."""
         ways = (
-            self._pump(self._from_client, self._up, self._upstream),
-            self._pump(self._from_host, self._down, self._client),
+            self._pump(self._from_client, self._send_upstream, self._upstream),
+            self._pump(self._from_host, self._send_downstream, self._client),
         )
         tasks = [asyncio.ensure_future(way) for way in ways]
         try:
@@ -162,17 +162,17 @@ class Tunnel:
 
     async def _pass_hello(self, host: Host, record: bytes) -> None:
         check(record, host)
-        await self._up(record)
+        await self._send_upstream(record)
 
     async def _record(self) -> bytes:
         header = await self._from_client.peek(HEADER_BYTES)
         return await self._from_client.exactly(record_bytes(header))
 
-    async def _up(self, data: bytes) -> None:
+    async def _send_upstream(self, data: bytes) -> None:
         self._entry.sent(len(data))
         await self._upstream.send(data)
 
-    async def _down(self, data: bytes) -> None:
+    async def _send_downstream(self, data: bytes) -> None:
         self._entry.received(len(data))
         await self._client.send(data)
 

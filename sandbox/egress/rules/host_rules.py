@@ -54,17 +54,17 @@ class CompiledHostRule:
         return host.address is None and host.text.endswith(self.suffix)
 
 
-def read_rule(given: HostRule) -> CompiledHostRule:
+def read_rule(rule: HostRule) -> CompiledHostRule:
     """Raises SpecInvalid."""
-    _check_lists(given)
+    _check_lists(rule)
     try:
-        if given.host == "*":
-            return CompiledHostRule(given)
-        if given.host.startswith("*."):
-            return CompiledHostRule(given, suffix="." + _parse_named_host(given.host[2:]).text)
-        return CompiledHostRule(given, host=_rule_host(given.host))
+        if rule.host == "*":
+            return CompiledHostRule(rule)
+        if rule.host.startswith("*."):
+            return CompiledHostRule(rule, suffix="." + _parse_named_host(rule.host[2:]).text)
+        return CompiledHostRule(rule, host=_rule_host(rule.host))
     except BrokenGrammar as reason:
-        raise SpecInvalid(f"not a host a rule may have: {given.host[:80]!r} ({reason})") from None
+        raise SpecInvalid(f"not a host a rule may have: {rule.host[:80]!r} ({reason})") from None
 
 
 class Rules:
@@ -146,17 +146,17 @@ def _parse_named_host(text: str) -> Host:
     return host
 
 
-def _check_lists(given: HostRule) -> None:
-    if not given.ports or any(not 0 < port < 65536 for port in given.ports):
+def _check_lists(rule: HostRule) -> None:
+    if not rule.ports or any(not 0 < port < 65536 for port in rule.ports):
         raise SpecInvalid("a rule needs ports from 1 to 65535")
-    for method in given.methods:
+    for method in rule.methods:
         if not METHOD.fullmatch(method) or method in _NEVER:
             raise SpecInvalid(f"not a method a rule may have: {method[:40]!r}")
-    for path in given.paths:
+    for path in rule.paths:
         _check_prefix(path)
-    if len(given.headers) > MOST_HEADERS:
+    if len(rule.headers) > MOST_HEADERS:
         raise SpecInvalid(f"more than {MOST_HEADERS} headers in a rule")
-    for name, value in given.headers:
+    for name, value in rule.headers:
         _check_credential(name, value)
 
 

@@ -12,7 +12,7 @@ type Bait = dict[str, Any]
 type Perform = Callable[[Bait], str | None]
 
 NONE, STANDARD, STRICT, RESTRICTED = EVERY = ("None", "Standard", "Strict", "Restricted")
-WALLED = (STANDARD, STRICT, RESTRICTED)
+SANDBOXED = (STANDARD, STRICT, RESTRICTED)
 TIGHT = (STRICT, RESTRICTED)
 FORKING = (NONE, STANDARD, STRICT)
 

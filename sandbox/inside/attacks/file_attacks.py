@@ -6,30 +6,30 @@ import os
 import stat
 from collections.abc import Callable
 
-from sandbox.inside.attacks import EVERY, WALLED, Bait, attack, done, listed
+from sandbox.inside.attacks import EVERY, SANDBOXED, Bait, attack, done, listed
 
 _SYSTEM = ("", "/usr", "/usr/lib", "/python", "/python/lib", "/libraries", "/toolcrib", "/dev")
 
 
-@attack("read a file of the host", WALLED, loot=True)
+@attack("read a file of the host", SANDBOXED, loot=True)
 def read_file(bait: Bait) -> str | None:
     with open(bait["file"], encoding="utf-8", errors="replace") as file:
         return file.read(4096) or None
 
 
-@attack("write to a file of the host", WALLED)
+@attack("write to a file of the host", SANDBOXED)
 def write_file(bait: Bait) -> str | None:
     with open(bait["file"], "ab") as file:
         file.write(b"changed")
     return "it was written to"
 
 
-@attack("open the host's passwords", WALLED)
+@attack("open the host's passwords", SANDBOXED)
 def open_passwords(bait: Bait) -> str | None:
     return _opened("/etc/shadow", os.O_RDONLY)
 
 
-@attack("write to the system and the interpreter", WALLED)
+@attack("write to the system and the interpreter", SANDBOXED)
 def write_to_system(bait: Bait) -> str | None:
     return listed(place or "/" for place in _SYSTEM if _can_create(f"{place}/.{bait['mark']}"))
 
@@ -44,17 +44,17 @@ def choose_core_pattern(bait: Bait) -> str | None:
     return _opened("/proc/sys/kernel/core_pattern", os.O_WRONLY)
 
 
-@attack("start a program from a place it can write", WALLED)
+@attack("start a program from a place it can write", SANDBOXED)
 def start_own_program(bait: Bait) -> str | None:
     return listed(place for place in _writable(bait) if _starts(_dropped(place)))
 
 
-@attack("load code from a place it can write", WALLED, alone=True)
+@attack("load code from a place it can write", SANDBOXED, alone=True)
 def load_own_code(bait: Bait) -> str | None:
     return listed(place for place in _writable(bait) if _can_load(_dropped(place)))
 
 
-@attack("leave a set-id file", WALLED)
+@attack("leave a set-id file", SANDBOXED)
 def leave_set_id(bait: Bait) -> str | None:
     return listed(place for place in _writable(bait) if _can_set_id(place))
 
@@ -70,13 +70,13 @@ def open_closed(bait: Bait) -> str | None:
         os.unlink(path)
 
 
-@attack("make a device", WALLED)
+@attack("make a device", SANDBOXED)
 def make_device(bait: Bait) -> str | None:
     os.mknod(f"{_writable(bait)[-1]}/device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
     return "a device was made"
 
 
-@attack("follow a link out of a shared directory", WALLED, loot=True)
+@attack("follow a link out of a shared directory", SANDBOXED, loot=True)
 def follow_link(bait: Bait) -> str | None:
     link = f"{_writable(bait)[-1]}/link"
     os.symlink(bait["file"], link)

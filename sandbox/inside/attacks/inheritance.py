@@ -4,7 +4,7 @@ import ctypes
 import os
 import resource
 
-from sandbox.inside.attacks import EVERY, WALLED, Bait, attack, listed
+from sandbox.inside.attacks import EVERY, SANDBOXED, Bait, attack, listed
 from sandbox.inside.attacks.raw_calls import (
     PR_CAPBSET_READ,
     PR_GET_DUMPABLE,
@@ -54,12 +54,12 @@ def hold_capability(bait: Bait) -> str | None:
     return listed(f"{word:#x}" for word in sets if word)
 
 
-@attack("get a capability back", WALLED, alone=True)
+@attack("get a capability back", SANDBOXED, alone=True)
 def regain_capability(bait: Bait) -> str | None:
     return listed(str(number) for number in range(64) if prctl(PR_CAPBSET_READ, number) == 1)
 
 
-@attack("be read by a neighbour", WALLED)
+@attack("be read by a neighbour", SANDBOXED)
 def be_read(bait: Bait) -> str | None:
     return "dumpable" if prctl(PR_GET_DUMPABLE) else None
 

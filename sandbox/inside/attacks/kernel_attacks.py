@@ -5,7 +5,7 @@ import platform
 import socket
 from typing import Any
 
-from sandbox.inside.attacks import EVERY, WALLED, Bait, Perform, attack
+from sandbox.inside.attacks import EVERY, SANDBOXED, Bait, Perform, attack
 from sandbox.inside.attacks.raw_calls import call, call_number
 
 _AF_VSOCK = 40
@@ -15,40 +15,40 @@ _ANSWER_S = 1
 # Arguments with which the call does something, or complains of them, where it is let through.
 _CALLS: tuple[tuple[str, tuple[str, ...], str, tuple[int, ...]], ...] = (
     ("mount a file system", EVERY, "mount", (0, 0, 0, 0, 0)),
-    ("enter a namespace", WALLED, "setns", (-1, 0)),
-    ("change the root", WALLED, "chroot", (0,)),
-    ("exchange the root", WALLED, "pivot_root", (0, 0)),
-    ("take a descriptor of a process", WALLED, "pidfd_getfd", (-1, 0, 0)),
+    ("enter a namespace", SANDBOXED, "setns", (-1, 0)),
+    ("change the root", SANDBOXED, "chroot", (0,)),
+    ("exchange the root", SANDBOXED, "pivot_root", (0, 0)),
+    ("take a descriptor of a process", SANDBOXED, "pidfd_getfd", (-1, 0, 0)),
     ("load a program into the kernel", EVERY, "bpf", (0, 0, 0)),
     ("use io_uring", EVERY, "io_uring_setup", (4, 0)),
     ("use the kernel's keyrings", EVERY, "keyctl", (0, -3, 1)),
-    ("leave a key with the kernel", WALLED, "add_key", (0, 0, 0, 0, 0)),
-    ("stop the kernel at a page fault", WALLED, "userfaultfd", (1,)),
-    ("count the machine's events", WALLED, "perf_event_open", (0, 0, -1, -1, 0)),
-    ("open files by their handles", WALLED, "open_by_handle_at", (0, 0, 0)),
-    ("keep memory in a nameless file", WALLED, "memfd_create", (0, 0)),
-    ("share memory by a key", WALLED, "shmget", (0, 0, 0o600)),
-    ("share a semaphore by a key", WALLED, "semget", (0, -1, 0o600)),
-    ("type into a terminal", WALLED, "ioctl", (0, 0x5412, 0)),
+    ("leave a key with the kernel", SANDBOXED, "add_key", (0, 0, 0, 0, 0)),
+    ("stop the kernel at a page fault", SANDBOXED, "userfaultfd", (1,)),
+    ("count the machine's events", SANDBOXED, "perf_event_open", (0, 0, -1, -1, 0)),
+    ("open files by their handles", SANDBOXED, "open_by_handle_at", (0, 0, 0)),
+    ("keep memory in a nameless file", SANDBOXED, "memfd_create", (0, 0)),
+    ("share memory by a key", SANDBOXED, "shmget", (0, 0, 0o600)),
+    ("share a semaphore by a key", SANDBOXED, "semget", (0, -1, 0o600)),
+    ("type into a terminal", SANDBOXED, "ioctl", (0, 0x5412, 0)),
 )
 
 
-@attack("reach a service of the host's loopback", WALLED)
+@attack("reach a service of the host's loopback", SANDBOXED)
 def reach_loopback(bait: Bait) -> str | None:
     return _try_connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", bait["tcp"]))
 
 
-@attack("send a datagram", WALLED)
+@attack("send a datagram", SANDBOXED)
 def send_datagram(bait: Bait) -> str | None:
     return _try_connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", bait["udp"]))
 
 
-@attack("reach an abstract socket of the host", WALLED)
+@attack("reach an abstract socket of the host", SANDBOXED)
 def reach_abstract(bait: Bait) -> str | None:
     return _try_connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + bait["abstract"])
 
 
-@attack("reach a socket in the host's files", WALLED)
+@attack("reach a socket in the host's files", SANDBOXED)
 def reach_path(bait: Bait) -> str | None:
     return _try_connect(socket.AF_UNIX, socket.SOCK_STREAM, bait["socket"])
 
@@ -58,7 +58,7 @@ def reach_hypervisor(bait: Bait) -> str | None:
     return _try_socket(_AF_VSOCK, socket.SOCK_STREAM)
 
 
-@attack("configure the network", WALLED)
+@attack("configure the network", SANDBOXED)
 def configure_network(bait: Bait) -> str | None:
     return _try_socket(socket.AF_NETLINK, socket.SOCK_RAW)
 

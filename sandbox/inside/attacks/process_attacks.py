@@ -14,10 +14,10 @@ from sandbox.inside.attacks import (
     EVERY,
     FORKING,
     RESTRICTED,
+    SANDBOXED,
     STANDARD,
     STRICT,
     TIGHT,
-    WALLED,
     Bait,
     attack,
     listed,
@@ -31,14 +31,14 @@ _GOT_THROUGH = 7
 _I386_GETPID = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"  # mov eax, 20; int 0x80; ret
 
 
-@attack("signal sandboxd", WALLED)
+@attack("signal sandboxd", SANDBOXED)
 def signal_sandboxd(bait: Bait) -> str | None:
     """Signal 0: where this gets through, the doctor must survive to report it."""
     os.kill(bait["sandboxd"], 0)
     return "it could be signalled"
 
 
-@attack("signal whatever there is", WALLED, alone=True)
+@attack("signal whatever there is", SANDBOXED, alone=True)
 def signal_all(bait: Bait) -> str | None:
     """With others in sight the kernel says yes even when each of them was refused."""
     os.kill(-1, 0)
@@ -51,7 +51,7 @@ def share_namespace(bait: Bait) -> str | None:
     return listed(kind for kind in links if os.readlink(f"/proc/self/ns/{kind}") == links[kind])
 
 
-@attack("see processes of others", WALLED, alone=True)
+@attack("see processes of others", SANDBOXED, alone=True)
 def see_processes(bait: Bait) -> str | None:
     return listed({name for name in os.listdir("/proc") if name.isdigit()} - {str(os.getpid())})
 
@@ -61,12 +61,12 @@ def look_into_proc(bait: Bait) -> str | None:
     return listed(os.listdir("/proc")[:5])
 
 
-@attack("read the environment of processes", WALLED, loot=True)
+@attack("read the environment of processes", SANDBOXED, loot=True)
 def read_environments(bait: Bait) -> str | None:
     return "\n".join(_environment_of(name) for name in os.listdir("/proc")) or None
 
 
-@attack("read the memory of a process", WALLED)
+@attack("read the memory of a process", SANDBOXED)
 def read_memory(bait: Bait) -> str | None:
     """The addresses are wrong: only a process that may read at all gets that error."""
     vector = (ctypes.c_uint64 * 2)(1, 8)
@@ -79,7 +79,7 @@ def trace(bait: Bait) -> str | None:
     return call("ptrace", ctypes.c_long(_PTRACE_SEIZE), ctypes.c_long(bait["pid"]), 0, 0)
 
 
-@attack("kill a process of the host", WALLED)
+@attack("kill a process of the host", SANDBOXED)
 def kill_one(bait: Bait) -> str | None:
     os.kill(bait["pid"], signal.SIGKILL)
     return "a signal was sent"

@@ -80,8 +80,8 @@ class _Header(ctypes.Structure):
 def counting_program(machine: str, *, writing: bool = False) -> bpf.Block:
     """Raises ValueError for a machine without a table."""
     table = syscalls.table(machine)
-    asked = COUNTED | WRITING if writing else COUNTED
-    counted = sorted(number for name, number in table.items() if name in asked)
+    names = COUNTED | WRITING if writing else COUNTED
+    counted = sorted(number for name, number in table.items() if name in names)
     pass_on = bpf.answer(bpf.ALLOW)
     ask = bpf.one_of(counted, bpf.answer(bpf.NOTIFY), pass_on)
     return bpf.for_machine(machine, ask, pass_on)

@@ -69,8 +69,8 @@ def examined() -> Capability:
     except subprocess.TimeoutExpired:
         raise DoctorFailed(f"The examination took more than {_PATIENCE_S} s.") from None
     except ValueError:
-        said = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise DoctorFailed(f"The examination ended with {ended.returncode}: {said}") from None
+        words = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise DoctorFailed(f"The examination ended with {ended.returncode}: {words}") from None
     finally:
         _remove(groups)
 

@@ -1,4 +1,4 @@
-"""Where alerts are told: made by a person, kept without their secrets in the clear."""
+"""Notification channels of alerts: created by a person, stored without secrets in the clear."""
 
 from uuid import uuid4
 
@@ -13,9 +13,9 @@ HOOK = "https://hooks.example/T0KEN?key=s3cret"
 
 
 @pytest.fixture
-def hook(place, by):
+def hook(place, actor):
     return alert_channels.create_channel(
-        organization=place, name="ops", kind="webhook", target=HOOK, by=by
+        organization=place, name="ops", kind="webhook", target=HOOK, by=actor
     )
 
 
@@ -26,28 +26,30 @@ def test_a_webhooks_secret_is_known_once_and_kept_sealed(hook):
     assert alert_channels.signing_key(kept).decode() == secret
 
 
-def test_a_secret_opens_in_its_own_row_alone(hook, place, by):
+def test_a_secret_opens_in_its_own_row_alone(hook, place, actor):
     other, _ = alert_channels.create_channel(
-        organization=place, name="copy", kind="webhook", target=HOOK, by=by
+        organization=place, name="copy", kind="webhook", target=HOOK, by=actor
     )
     other.secret = hook[0].secret
     with pytest.raises(LookupError):
         alert_channels.signing_key(other)
 
 
-def test_a_replaced_secret_is_another_one(hook, by):
+def test_a_replaced_secret_is_another_one(hook, actor):
     channel, secret = hook
-    assert alert_channels.replace_secret(channel=channel, by=by) != secret
+    assert alert_channels.replace_secret(channel=channel, by=actor) != secret
 
 
-def test_evidence_names_the_host_and_no_secret(hook, place, by):
+def test_evidence_names_the_host_and_no_secret(hook, place, actor):
     channel, secret = hook
-    alert_channels.change_channel(channel=channel, by=by, target=f"{HOOK}&more=1", least="critical")
-    alert_channels.replace_secret(channel=channel, by=by)
-    alert_channels.remove_channel(channel=channel, by=by)
-    said = str(list(AuditRecord.objects.filter(organization=place).values_list("details")))
-    assert "hooks.example" in said and "critical" in said
-    assert "s3cret" not in said and "T0KEN" not in said and secret not in said
+    alert_channels.change_channel(
+        channel=channel, by=actor, target=f"{HOOK}&more=1", least="critical"
+    )
+    alert_channels.replace_secret(channel=channel, by=actor)
+    alert_channels.remove_channel(channel=channel, by=actor)
+    details = str(list(AuditRecord.objects.filter(organization=place).values_list("details")))
+    assert "hooks.example" in details and "critical" in details
+    assert "s3cret" not in details and "T0KEN" not in details and secret not in details
 
 
 NO_ADDRESSES = {
@@ -66,24 +68,24 @@ NO_ADDRESSES = {
 @pytest.mark.parametrize(
     ("kind", "target"), [(kind, one) for kind, targets in NO_ADDRESSES.items() for one in targets]
 )
-def test_what_is_no_address_of_its_kind_is_refused(place, by, kind, target):
+def test_what_is_no_address_of_its_kind_is_refused(place, actor, kind, target):
     with pytest.raises(AuditFlaw):
         alert_channels.create_channel(
-            organization=place, name="bad", kind=kind, target=target, by=by
+            organization=place, name="bad", kind=kind, target=target, by=actor
         )
 
 
-def test_names_are_taken_once(hook, place, by):
+def test_names_are_taken_once(hook, place, actor):
     with pytest.raises(AuditFlaw):
         alert_channels.create_channel(
-            organization=place, name="ops", kind="webhook", target=HOOK, by=by
+            organization=place, name="ops", kind="webhook", target=HOOK, by=actor
         )
 
 
-def test_there_are_not_more_channels_than_somebody_reads(place, by):
+def test_the_number_of_channels_is_limited(place, actor):
     def another():
         return alert_channels.create_channel(
-            organization=place, name=uuid4().hex, kind="webhook", target=HOOK, by=by
+            organization=place, name=uuid4().hex, kind="webhook", target=HOOK, by=actor
         )
 
     for _ in range(alert_channels.MOST_CHANNELS):

@@ -15,17 +15,17 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def by(place):
+def actor(place):
     return Actor("person", "root", place)
 
 
-def own(by, **fields):
-    given = {
+def create_own_rule(by, **fields):
+    defaults = {
         "name": "deletions", "kind": "by_actor", "description": "deleted many tools",
         "severity": "warning",
         "least": 2, "values": {"codes": ["REG.TOOL_DELETE"]},
     }  # fmt: skip
-    return alert_rules.create_rule(by=by, **given | fields)
+    return alert_rules.create_rule(by=by, **defaults | fields)
 
 
 def test_every_rule_of_a_new_installation_is_one_that_can_be_asked():
@@ -48,26 +48,26 @@ def test_every_kind_can_be_asked_with_what_is_usual(place):
 def test_the_records_of_every_kind_can_be_counted_on(place, name):
     found, kind = AlertFinding(place, "ada", "pay", 1, timezone.now(), timezone.now()), KINDS[name]
     with connection.cursor() as cursor:
-        asked = {**vars(found), "seen_at": found.first_at, **kind.values({})}
-        cursor.execute(kind.unseen, asked)
+        values = {**vars(found), "seen_at": found.first_at, **kind.values({})}
+        cursor.execute(kind.unseen, values)
         assert cursor.fetchone() == (0,)
 
 
-def test_no_rule_takes_the_name_of_one_that_is_fixed(by):
+def test_no_rule_takes_the_name_of_one_that_is_fixed(actor):
     with pytest.raises(AuditFlaw, match="already"):
-        own(by, name=alert_rules.UNVERIFIED_LOG.name)
+        create_own_rule(actor, name=alert_rules.UNVERIFIED_LOG.name)
 
 
-def test_a_change_is_on_record_with_before_and_after(place, by):
+def test_a_change_is_on_record_with_before_and_after(place, actor):
     rule = AlertRule.objects.get(name="refused_groups")
-    alert_rules.change_rule(rule=rule, by=by, least=10, severity="critical")
-    said = AuditRecord.objects.get(organization=place, code="ADMIN.ALERT_RULE_CHANGE").details
-    assert said["before"] == {"least": 3, "severity": "warning"}
-    assert said["after"] == {"least": 10, "severity": "critical"}
+    alert_rules.change_rule(rule=rule, by=actor, least=10, severity="critical")
+    details = AuditRecord.objects.get(organization=place, code="ADMIN.ALERT_RULE_CHANGE").details
+    assert details["before"] == {"least": 3, "severity": "warning"}
+    assert details["after"] == {"least": 10, "severity": "critical"}
 
 
-def test_a_rule_of_ones_own_raises_alerts_in_its_words(place, by):
-    rule = own(by)
+def test_a_rule_of_ones_own_raises_alerts_in_its_words(place, actor):
+    rule = create_own_rule(actor)
     for _ in range(2):
         record(
             Event.TOOL_DELETE,
@@ -91,18 +91,20 @@ def test_a_rule_of_ones_own_raises_alerts_in_its_words(place, by):
         {"description": "x" * 301},
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(by, wrong):
+def test_what_cannot_be_meant_is_refused(actor, wrong):
     with pytest.raises(AuditFlaw):
-        own(by, **wrong)
+        create_own_rule(actor, **wrong)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 10**9, "2", None, True, float("nan")])
-def test_a_number_outside_its_bounds_is_refused(by, seconds):
+def test_a_number_outside_its_bounds_is_refused(actor, seconds):
     rule = AlertRule.objects.get(name="hasty_approval")
     with pytest.raises(AuditFlaw):
-        alert_rules.change_rule(rule=rule, by=by, values={"seconds": seconds})
+        alert_rules.change_rule(rule=rule, by=actor, values={"seconds": seconds})
 
 
-def test_what_looks_like_a_statement_is_only_a_text(place, by):
-    alerts.raise_rule_alerts(own(by, values={"codes": ["x'; DROP TABLE audit_auditrecord; --"]}))
+def test_what_looks_like_a_statement_is_only_a_text(place, actor):
+    alerts.raise_rule_alerts(
+        create_own_rule(actor, values={"codes": ["x'; DROP TABLE audit_auditrecord; --"]})
+    )
     assert AuditRecord.objects.filter(organization=place).exists()

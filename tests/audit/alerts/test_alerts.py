@@ -1,4 +1,4 @@
-"""What somebody should look at: raised once, counted on, and left alone once it was looked at."""
+"""Alerts are raised once, counted on, and closed once they are acknowledged."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 
 def happened(place, event, *, times=1, actor="ada", reason="", ago=None, **fields):
-    """Records of somebody, as long ago as is said: evidence is dated when it is written."""
+    """Records of an actor, dated `ago` before now: evidence is dated when it is written."""
     for _ in range(times):
         record(
             event,
@@ -88,12 +88,12 @@ def test_asking_for_every_group_is_critical_at_once(place):
         (Event.CONFIRM_APPROVE, {"details": {"displayed_s": 30}, "times": 20}, ["busy_approver"]),
     ],
 )
-def test_what_somebody_does_too_often_or_too_fast_is_told(place, event, fields, rules):
+def test_an_event_that_is_too_frequent_raises_an_alert(place, event, fields, rules):
     happened(place, event, **fields)
     assert [alert.rule for alert in raised(place)] == rules
 
 
-def test_an_outcome_nobody_knows_is_told_of_each_tool(place):
+def test_an_unknown_outcome_raises_an_alert_for_each_tool(place):
     for tool in ("pay", "mail"):
         happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN", subject=tool)
     assert {alert.subject for alert in raised(place)} == {"pay", "mail"}
@@ -111,19 +111,19 @@ def test_an_outcome_nobody_knows_is_told_of_each_tool(place):
         (Event.TOKEN_REFUSED, Outcome.DENIED, "dead_token"),
     ],
 )
-def test_what_is_wrong_with_the_evidence_or_a_token_is_told_at_once(place, event, outcome, rule):
+def test_damaged_evidence_or_a_bad_token_raises_an_alert_at_once(place, event, outcome, rule):
     record(event, by=Actor("system", "sealer", place), outcome=outcome)
     assert [alert.rule for alert in raised(place)] == ([rule] if rule else [])
 
 
-def test_a_definition_that_was_not_signed_is_told(place):
+def test_an_unsigned_definition_raises_an_alert(place):
     happened(place, Event.TOOL_END, reason="signature_invalid", subject="pay")
     (alert,) = raised(place)
     assert (alert.rule, alert.severity) == ("altered_definition", "critical")
     assert alert.message == "pay has a definition that is not the one that was signed."
 
 
-def test_a_tool_an_agent_with_a_history_never_ran_is_told(place):
+def test_the_first_use_of_a_tool_by_an_established_agent_raises_an_alert(place):
     happened(place, Event.TOOL_START, times=20, subject="read", ago=timedelta(hours=2))
     happened(place, Event.TOOL_START, subject="read")
     happened(place, Event.TOOL_START, subject="write")
@@ -131,7 +131,7 @@ def test_a_tool_an_agent_with_a_history_never_ran_is_told(place):
     assert (alert.rule, alert.subject) == ("first_use", "write")
 
 
-def test_the_first_tools_of_a_new_agent_are_not(place):
+def test_the_first_tools_of_a_new_agent_raise_no_alert(place):
     happened(place, Event.TOOL_START, times=3, subject="read")
     assert raised(place) == []
 
@@ -159,7 +159,7 @@ def test_it_counts_on_past_its_window_each_record_once(place):
     assert alert.count == 8
 
 
-def test_a_flood_of_one_organization_hides_nobody_elses(place, caplog, monkeypatch):
+def test_a_flood_in_one_organization_hides_no_alert_of_another(place, caplog, monkeypatch):
     monkeypatch.setattr(alerts, "_MOST_FINDINGS", 20)
     for number in range(alerts._MOST_FINDINGS + 5):
         happened(f"{place}-flood", Event.TOKEN_REFUSED, actor=f"agent-{number}")
@@ -170,7 +170,7 @@ def test_a_flood_of_one_organization_hides_nobody_elses(place, caplog, monkeypat
     assert f"25 findings in {place}-flood" in caplog.text
 
 
-def test_an_effect_that_may_have_happened_all_the_same_is_told_of(place):
+def test_a_possible_effect_of_a_failed_call_raises_an_alert(place):
     happened(place, Event.TOOL_END, reason="TIMEOUT", details={"effect_possible": True})
     happened(place, Event.TOOL_END, reason="TIMEOUT", actor="bob")
     (alert,) = raised(place)
@@ -191,7 +191,7 @@ def checked(place, ago):
     backdate(place, "selfcheck", ago)
 
 
-def test_a_log_nobody_verified_for_26_hours_is_told_once(place):
+def test_a_log_unverified_for_26_hours_raises_one_alert(place):
     AuditLog.objects.create(name=place)
     checked(place, timedelta(hours=27))
     (alert,) = raised(place)
@@ -200,13 +200,13 @@ def test_a_log_nobody_verified_for_26_hours_is_told_once(place):
     assert len(raised(place)) == 1
 
 
-def test_one_that_never_was_is_too(place):
+def test_a_log_that_was_never_verified_raises_an_alert(place):
     AuditLog.objects.create(name=place)
     happened(place, Event.TOOL_START, ago=timedelta(hours=27))
     assert [alert.rule for alert in raised(place)] == ["unchecked"]
 
 
-def test_one_that_was_lately_is_not(place):
+def test_a_recently_verified_log_raises_no_alert(place):
     AuditLog.objects.create(name=place)
     happened(place, Event.TOOL_START, ago=timedelta(days=3))
     checked(place, timedelta(hours=25))
@@ -231,9 +231,9 @@ def test_what_was_found_before_costs_no_statement_of_its_own(place):
         raised(place)
         rule = AlertRule.objects.get(name="outcome_unknown")
         AlertRule.objects.update(looked_at=None)
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             assert alerts.raise_rule_alerts(rule) == []
-        return len(asked)
+        return len(queries)
 
     few = looks("t0", "t1", "t2")
     assert looks(*(f"t{number}" for number in range(3, 30))) == few
@@ -273,7 +273,7 @@ def test_four_times_the_usual_calls_in_an_hour_are_unusual(place, usual, now, ru
     assert [alert.rule for alert in raised(place)] == rules
 
 
-def test_a_group_an_agent_with_a_history_never_used_is_told(place):
+def test_a_new_group_of_an_established_agent_raises_an_alert(place):
     earlier = {"ago": timedelta(hours=2), "times": 100}
     happened(place, Event.TOOL_START, details={"requested_groups": ["read"]}, **earlier)
     happened(place, Event.TOOL_START, details={"requested_groups": ["write"]})
@@ -282,7 +282,7 @@ def test_a_group_an_agent_with_a_history_never_used_is_told(place):
     assert (alert.rule, alert.subject) == ("unusual_group", "write")
 
 
-def test_a_step_no_workflow_took_before_is_told(place):
+def test_a_new_workflow_transition_raises_an_alert(place):
     usual, strange = {"from": "a", "to": "b"}, {"from": "b", "to": "z"}
     happened(place, "STATE.TRANSITION", times=100, details=usual, ago=timedelta(hours=2))
     happened(place, "STATE.TRANSITION", details=usual)
@@ -311,7 +311,7 @@ def test_the_page_shows_them_and_takes_the_acknowledgement(organization, admin_c
     assert alert.acknowledged_at is not None
 
 
-def test_what_happened_while_nobody_looked_is_not_missed(place):
+def test_events_since_the_last_evaluation_are_not_missed(place):
     AlertRule.objects.update(looked_at=timezone.now() - timedelta(hours=1))
     happened(place, Event.TOOL_LOST, reason="OUTCOME_UNKNOWN", ago=timedelta(minutes=50))
     alerts.raise_all_alerts()

@@ -1,4 +1,4 @@
-"""Alerts are raised and told of where beat, or the Redis it needs, is silent."""
+"""Alerts are raised and delivered where beat, or the Redis it needs, is silent."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -29,7 +29,7 @@ def place():
 
 
 @pytest.mark.parametrize("silent_s", [31, None], ids=["silent for long", "silent since ever"])
-def test_a_worker_raises_alerts_where_nobody_has_looked_lately(place, silent_s):
+def test_a_worker_raises_alerts_while_beat_is_silent(place, silent_s):
     looked_at = None if silent_s is None else Now() - timedelta(seconds=silent_s)
     AlertRule.objects.update(looked_at=looked_at)
     assert tasks.replace_silent_beat()

@@ -1,4 +1,4 @@
-"""An alert is told on the channels of its organization: at least once, and not for ever."""
+"""An alert is delivered to the channels of its organization: at least once, and not for ever."""
 
 import json
 from datetime import timedelta
@@ -36,17 +36,17 @@ def office(settings):
 
 
 @pytest.fixture
-def hook(place, by, web):
+def hook(place, actor, web):
     """A webhook and what it is signed with."""
     return alert_channels.create_channel(
-        organization=place, name="hook", kind="webhook", target=web.url("/hook"), by=by
+        organization=place, name="hook", kind="webhook", target=web.url("/hook"), by=actor
     )
 
 
 @pytest.fixture
-def mailbox(place, by, office):
+def mailbox(place, actor, office):
     return alert_channels.create_channel(
-        organization=place, name="mail", kind="email", target="eve@example.com", by=by
+        organization=place, name="mail", kind="email", target="eve@example.com", by=actor
     )[0]
 
 
@@ -59,7 +59,7 @@ def raised(place, *, lost="pay"):
         subject=lost,
         reason="OUTCOME_UNKNOWN",
     )
-    AlertRule.objects.update(looked_at=None)  # however lately it was asked
+    AlertRule.objects.update(looked_at=None)  # however recently it was evaluated
     alerts.raise_all_alerts()
     return Alert.objects.get(organization=place, subject=lost)
 
@@ -96,7 +96,7 @@ def test_a_person_gets_it_by_mail(place, mailbox, office):
     assert letter.recipients == ["eve@example.com"] and alert.message in letter.mail.get_content()
 
 
-def test_what_was_told_is_not_told_again(place, hook, web):
+def test_a_delivered_alert_is_not_sent_again(place, hook, web):
     raised(place)
     deliveries.send_due()
     due_again(place)
@@ -106,9 +106,9 @@ def test_what_was_told_is_not_told_again(place, hook, web):
     assert delivery_of(place).delivered_at is not None
 
 
-def test_no_channel_is_told_what_is_below_it_or_while_it_is_off(place, hook, mailbox, by):
-    alert_channels.change_channel(channel=hook[0], by=by, enabled=False)
-    alert_channels.change_channel(channel=mailbox, by=by, least="critical")
+def test_a_channel_gets_no_alert_below_its_severity_or_while_disabled(place, hook, mailbox, actor):
+    alert_channels.change_channel(channel=hook[0], by=actor, enabled=False)
+    alert_channels.change_channel(channel=mailbox, by=actor, least="critical")
     alert = Alert(organization=place, rule="x", severity="warning", actor="ada", message="m")
     alert.count, alert.first_at, alert.last_at = 1, timezone.now(), timezone.now()
     alert.save()
@@ -116,7 +116,7 @@ def test_no_channel_is_told_what_is_below_it_or_while_it_is_off(place, hook, mai
     assert not alert.deliveries.exists()
 
 
-def test_nor_that_of_another_organization(place, hook, web):
+def test_a_channel_gets_no_alert_of_another_organization(place, hook, web):
     raised(f"{place}-b")
     deliveries.send_due()
     assert web.seen == []
@@ -132,7 +132,7 @@ def test_a_receiver_that_fails_is_asked_again_later_and_the_problem_is_seen(plac
     assert list(deliveries.failures_of(place)) == [failed]
 
 
-def test_it_is_told_when_the_receiver_is_well_again_by_the_same_name(place, hook, web):
+def test_a_failed_delivery_is_retried_under_the_same_id(place, hook, web):
     web.replies["/hook"] = Reply(503)
     raised(place)
     deliveries.send_due()
@@ -158,8 +158,8 @@ def test_after_a_day_it_is_given_up_and_that_is_on_record(place, hook, web):
     due_again(place)
     deliveries.send_due()
     assert delivery_of(place).given_up_at is not None and len(web.seen) == 1
-    told = AuditRecord.objects.get(organization=place, code="ALERT.DELIVER")
-    assert told.details["problem"] == "The receiver answered with status 500."
+    delivery_record = AuditRecord.objects.get(organization=place, code="ALERT.DELIVER")
+    assert delivery_record.details["problem"] == "The receiver answered with status 500."
 
 
 def test_what_was_never_tried_is_not_given_up(place, hook, web):
@@ -194,7 +194,7 @@ def test_a_channel_that_fails_is_paused_with_all_that_waits_on_it(place, hook, w
     assert waiting.filter(due_at__gt=Now() + timedelta(seconds=5)).exclude(problem="").count() == 3
 
 
-def test_what_waited_for_the_channel_alone_is_told_once_it_answers(place, hook, web):
+def test_deliveries_that_waited_for_the_channel_are_sent_once_it_answers(place, hook, web):
     web.replies["/hook"] = Reply(500)
     for tool in ("a", "b"):
         raised(place, lost=tool)
@@ -202,8 +202,8 @@ def test_what_waited_for_the_channel_alone_is_told_once_it_answers(place, hook, 
     web.replies["/hook"] = Reply(204)
     raised(place, lost="c")
     deliveries.send_due()
-    told = AlertDelivery.objects.filter(alert__organization=place, delivered_at__isnull=False)
-    assert {one.alert.subject for one in told} == {"b", "c"}
+    delivered = AlertDelivery.objects.filter(alert__organization=place, delivered_at__isnull=False)
+    assert {one.alert.subject for one in delivered} == {"b", "c"}
 
 
 def test_one_alert_its_receiver_will_not_take_keeps_back_no_other(place, hook, web):
@@ -216,8 +216,8 @@ def test_one_alert_its_receiver_will_not_take_keeps_back_no_other(place, hook, w
     raised(place, lost="b")
     due_again(place)
     deliveries.send_due()
-    told = AlertDelivery.objects.get(alert__organization=place, delivered_at__isnull=False)
-    assert told.alert.subject == "b"
+    delivered = AlertDelivery.objects.get(alert__organization=place, delivered_at__isnull=False)
+    assert delivered.alert.subject == "b"
 
 
 def hooks(organization, web, *, count=1):
@@ -229,7 +229,7 @@ def hooks(organization, web, *, count=1):
 
 
 @pytest.mark.part("faults")
-def test_receivers_that_never_answer_hold_up_nobody_elses_alert(place, hook, web):
+def test_receivers_that_never_answer_delay_no_alert_of_another_organization(place, hook, web):
     """Each costs more than an organization's share of a round."""
     held = web.replies[f"/{place}-dead"] = Held(Reply(204))
     hooks(f"{place}-dead", web, count=10)
@@ -251,15 +251,13 @@ def test_channels_that_fail_come_after_those_that_answer(place, hook, web):
     assert [seen.target for seen in web.seen[5:]] == ["/hook"] + [f"/{place}-bad"] * 5
 
 
-def test_in_an_hour_a_channel_is_told_so_many_and_then_that_there_are_more(
-    place, hook, web, monkeypatch
-):
+def test_deliveries_an_hour_are_limited_and_the_rest_are_summarized(place, hook, web, monkeypatch):
     monkeypatch.setattr(deliveries, "MOST_AN_HOUR", 2)
     for number in range(5):
         raised(place, lost=f"tool-{number}")
         deliveries.send_due()
-    told = [json.loads(seen.body)["alert"]["rule"] for seen in web.seen]
-    assert told == ["outcome_unknown", "outcome_unknown", "untold"]
+    rules = [json.loads(seen.body)["alert"]["rule"] for seen in web.seen]
+    assert rules == ["outcome_unknown", "outcome_unknown", "untold"]
     summary = Alert.objects.get(organization=place, rule="untold")
     assert (summary.count, summary.severity) == (3, "critical")
 
@@ -274,42 +272,41 @@ def test_a_flood_of_lesser_alerts_does_not_keep_back_a_worse_one(place, hook, we
         )
     raised(place)
     deliveries.send_due()
-    told = [json.loads(seen.body)["alert"]["severity"] for seen in web.seen]
-    assert sorted(told) == ["critical", "warning", "warning", "warning"]
+    severities = [json.loads(seen.body)["alert"]["severity"] for seen in web.seen]
+    assert sorted(severities) == ["critical", "warning", "warning", "warning"]
 
 
-def names_told(web):
+def delivery_ids(web):
     return [seen.headers["toolcrib-delivery"] for seen in web.seen]
 
 
 @pytest.mark.parametrize(("quiet_h", "times"), [(25, 2), (23, 1)])
-def test_an_open_alert_is_told_again_when_it_comes_back_after_a_day(
-    place, hook, web, quiet_h, times
-):
+def test_an_open_alert_is_sent_again_when_it_recurs_after_a_day(place, hook, web, quiet_h, times):
     raised(place)
     deliveries.send_due()
     then = Now() - timedelta(hours=quiet_h)
     Alert.objects.filter(organization=place).update(first_at=then, last_at=then)
     raised(place)
     deliveries.send_due()
-    assert len(set(names_told(web))) == times
+    assert len(set(delivery_ids(web))) == times
 
 
-def test_an_open_alert_is_told_again_when_it_has_become_worse(place, hook, web):
+def test_an_open_alert_is_sent_again_when_its_severity_rises(place, hook, web):
     AlertRule.objects.filter(name="outcome_unknown").update(severity="warning")
     raised(place)
     deliveries.send_due()
     AlertRule.objects.filter(name="outcome_unknown").update(severity="critical")
     alert = raised(place)
     deliveries.send_due()
-    assert alert.severity == "critical" and len(set(names_told(web))) == 2
+    assert alert.severity == "critical" and len(set(delivery_ids(web))) == 2
 
 
-def test_an_address_nobody_can_write_to_ends_no_round(place, hook, mailbox, web, by):
+def test_an_invalid_address_does_not_stop_other_deliveries(place, hook, mailbox, web, actor):
     AlertChannel.objects.filter(pk=mailbox.pk).update(target="eve\u017f@example.com")
     mailbox.refresh_from_db()
     assert (
-        deliveries.send_test_message(channel=mailbox, by=by) == "The address cannot be written to."
+        deliveries.send_test_message(channel=mailbox, by=actor)
+        == "The address cannot be written to."
     )
     raised(place)
     assert deliveries.send_due() == 1
@@ -323,15 +320,15 @@ def test_a_mail_server_that_refuses_is_named_with_its_code(place, mailbox, offic
     assert delivery_of(place).problem == "The mail server does not take mail for this address."
 
 
-def test_without_a_mail_server_the_channel_says_so(place, mailbox, settings, by):
+def test_without_a_mail_server_the_channel_says_so(place, mailbox, settings, actor):
     settings.EMAIL_OPTIONS = {}
-    assert "EMAIL_URL" in deliveries.send_test_message(channel=mailbox, by=by)
+    assert "EMAIL_URL" in deliveries.send_test_message(channel=mailbox, by=actor)
 
 
-def test_a_trial_says_what_came_of_it_and_is_on_record(place, hook, web, by):
-    assert deliveries.send_test_message(channel=hook[0], by=by) == ""
+def test_a_trial_says_what_came_of_it_and_is_on_record(place, hook, web, actor):
+    assert deliveries.send_test_message(channel=hook[0], by=actor) == ""
     web.replies["/hook"] = Reply(404)
-    assert "404" in deliveries.send_test_message(channel=hook[0], by=by)
+    assert "404" in deliveries.send_test_message(channel=hook[0], by=actor)
     assert json.loads(web.seen[0].body)["type"] == "test"
     outcomes = AuditRecord.objects.filter(organization=place, code="ALERT.TEST")
     assert {one.outcome for one in outcomes} == {"success", "failure"}
@@ -344,26 +341,26 @@ def test_a_trial_says_what_came_of_it_and_is_on_record(place, hook, web, by):
         "https://[::1]/", "https://[::ffff:127.0.0.1]/", "https://0x7f.1/", "https://2130706433/",
     ],
 )  # fmt: skip
-def test_no_webhook_reaches_inside(place, by, target):
+def test_no_webhook_reaches_inside(place, actor, target):
     channel, _ = alert_channels.create_channel(
-        organization=place, name="inside", kind="webhook", target=target, by=by
+        organization=place, name="inside", kind="webhook", target=target, by=actor
     )
-    assert deliveries.send_test_message(channel=channel, by=by) != ""
+    assert deliveries.send_test_message(channel=channel, by=actor) != ""
 
 
-def test_one_in_the_clear_goes_nowhere_public(place, by, settings):
+def test_one_in_the_clear_goes_nowhere_public(place, actor, settings):
     settings.EGRESS_ALLOW_PRIVATE = ["127.0.0.0/8"]
     with pytest.raises(deliveries.DeliveryFailed, match="https alone"):
         outbound.post("http://1.1.1.1/", [], b"{}", 1, "acme")
 
 
-def test_nor_where_the_operator_opened_nothing(hook, web, settings, by):
+def test_nor_where_the_operator_opened_nothing(hook, web, settings, actor):
     settings.EGRESS_ALLOW_PRIVATE = []
-    assert "https alone" in deliveries.send_test_message(channel=hook[0], by=by)
+    assert "https alone" in deliveries.send_test_message(channel=hook[0], by=actor)
     assert web.connections == 0
 
 
-def test_no_redirect_is_followed(hook, web, by):
+def test_no_redirect_is_followed(hook, web, actor):
     web.replies["/hook"] = Reply(307, [("Location", web.url("/elsewhere"))])
-    assert "307" in deliveries.send_test_message(channel=hook[0], by=by)
+    assert "307" in deliveries.send_test_message(channel=hook[0], by=actor)
     assert len(web.seen) == 1

@@ -19,18 +19,18 @@ from audit.log import checkpoints, key_files, merkle
 from audit.models import AuditLeaf, AuditRecord
 from audit.records import record_search
 from tests import factories
-from tests.audit.evidence import BY, HERE, call, events, now, sealed
+from tests.audit.evidence import BY, HERE, call, database_now, events, sealed
 
 ALL = record_search.RecordSearch(HERE)
 
 
-def whole(name, wanted=ALL):
+def exported_file(name, wanted=ALL):
     return b"".join(export.export_parts(wanted, name))
 
 
 def test_a_line_is_what_its_leaf_was_made_of(ledger):
     sealed(5)
-    lines = whole("jsonl").splitlines()
+    lines = exported_file("jsonl").splitlines()
     hashes = AuditLeaf.objects.order_by("index").values_list("hash", flat=True)
     assert [merkle.leaf_hash(line) for line in lines] == [bytes(one) for one in hashes]
 
@@ -38,7 +38,7 @@ def test_a_line_is_what_its_leaf_was_made_of(ledger):
 def test_an_export_longer_than_a_batch_holds_everything_once_in_order(ledger, monkeypatch):
     monkeypatch.setattr(export, "BATCH", 3)
     made = sealed(10)
-    ids = [orjson.loads(line)["record"]["id"] for line in whole("jsonl").splitlines()]
+    ids = [orjson.loads(line)["record"]["id"] for line in exported_file("jsonl").splitlines()]
     assert ids == [str(one) for one in made]
 
 
@@ -48,8 +48,8 @@ def test_filters_narrow_an_export(ledger):
     wanted = record_search.replace_filters(
         ALL, since=row.occurred_at, until=row.occurred_at + timedelta(0, 0, 1)
     )
-    assert str(made[1]) in whole("jsonl", wanted).decode()
-    assert len(whole("jsonl", wanted).splitlines()) == 1
+    assert str(made[1]) in exported_file("jsonl", wanted).decode()
+    assert len(exported_file("jsonl", wanted).splitlines()) == 1
 
 
 def test_what_is_written_after_an_export_began_is_not_part_of_it(ledger, monkeypatch):
@@ -57,14 +57,14 @@ def test_what_is_written_after_an_export_began_is_not_part_of_it(ledger, monkeyp
     sealed(3)
     parts = export.export_parts(ALL, "jsonl")
     first = next(parts) + next(parts)
-    call(said="late")
+    call(text="late")
     assert len((first + b"".join(parts)).splitlines()) == 3
 
 
 def test_csv_has_a_header_and_reads_back(ledger):
     sealed(2)
     call(reason="=1+1", details={"note": 'quo"te, line\nbreak'})
-    rows = [*csv.DictReader(io.StringIO(whole("csv").decode(), newline=""))]
+    rows = [*csv.DictReader(io.StringIO(exported_file("csv").decode(), newline=""))]
     assert [row["log_index"] for row in rows] == ["0", "1", ""]
     assert rows[2]["reason"] == "'=1+1"
     assert json.loads(rows[2]["details"])["note"] == 'quo"te, line\nbreak'
@@ -88,14 +88,14 @@ def test_every_cell_comes_back_but_for_the_apostrophe(cells):
 
 def test_ocsf_names_who_what_where_and_vouches_for_it(ledger):
     (made,) = sealed(1)
-    event = orjson.loads(whole("ocsf"))
+    event = orjson.loads(exported_file("ocsf"))
     leaf = AuditLeaf.objects.get(record_id=made)
     assert (event["class_uid"], event["type_uid"], event["category_uid"]) == (6003, 600399, 6)
     assert event["metadata"]["profiles"] == ["record_integrity"]
     assert event["actor"]["user"]["name"] == "magpie"
     assert event["src_endpoint"] == {"ip": "10.1.2.3"}
     assert event["api"]["operation"] == "TOOL.START"
-    assert abs(event["time"] - now().timestamp() * 1000) < 60_000
+    assert abs(event["time"] - database_now().timestamp() * 1000) < 60_000
     attestation = event["attestation"]
     assert attestation["chain_uid"] == key_files.log_origin(HERE)
     assert attestation["fingerprint"]["value"] == bytes(leaf.hash).hex()
@@ -105,7 +105,7 @@ def test_ocsf_names_who_what_where_and_vouches_for_it(ledger):
 
 def test_ocsf_vouches_for_nothing_that_is_not_sealed(ledger):
     call()
-    event = orjson.loads(whole("ocsf"))
+    event = orjson.loads(exported_file("ocsf"))
     assert "attestation" not in event
     assert event["metadata"]["profiles"] == []
 
@@ -113,9 +113,13 @@ def test_ocsf_vouches_for_nothing_that_is_not_sealed(ledger):
 def test_an_export_is_on_record_before_its_first_byte(ledger):
     sealed(1)
     stream = export.begin_export(record_search.replace_filters(ALL, code="TOOL."), "csv", BY)
-    (told,) = events(Event.AUDIT_EXPORT)
-    assert (told.actor, told.subject, told.source_ip) == ("magpie", "csv", "10.1.2.3")
-    assert told.details["filters"] == {"code": "TOOL."}
+    (export_record,) = events(Event.AUDIT_EXPORT)
+    assert (export_record.actor, export_record.subject, export_record.source_ip) == (
+        "magpie",
+        "csv",
+        "10.1.2.3",
+    )
+    assert export_record.details["filters"] == {"code": "TOOL."}
     stream.close()
 
 
@@ -140,13 +144,13 @@ def test_a_file_has_a_signed_manifest_beside_it(ledger, tmp_path):
     file = tmp_path / "e.jsonl"
     call_command("audit_export", str(file), organization=HERE, verbosity=0)
     note = (tmp_path / "e.jsonl.manifest").read_text()
-    said = dict(line.split(" ", 1) for line in note.split("\n\n")[0].splitlines()[1:])
+    fields = dict(line.split(" ", 1) for line in note.split("\n\n")[0].splitlines()[1:])
     signer = key_files.manifest_signer(HERE)
     assert checkpoints.signed_by(note, {signer.key_id: signer.public}) == [signer.key_id]
-    assert said["sha256"] == sha256(file.read_bytes()).hexdigest()
-    assert (said["records"], said["indexes"]) == ("4", "0-3")
-    assert said["size"] == str(file.stat().st_size)
-    assert events(Event.AUDIT_EXPORT)[0].details["sha256"] == said["sha256"]
+    assert fields["sha256"] == sha256(file.read_bytes()).hexdigest()
+    assert (fields["records"], fields["indexes"]) == ("4", "0-3")
+    assert fields["size"] == str(file.stat().st_size)
+    assert events(Event.AUDIT_EXPORT)[0].details["sha256"] == fields["sha256"]
     assert file.stat().st_mode & 0o077 == 0
 
 

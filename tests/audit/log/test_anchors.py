@@ -56,10 +56,10 @@ def put_back(size):
 
 
 def signed(log, size, *signers, accepted=None):
-    said = CheckpointStatement(
+    statement = CheckpointStatement(
         key_files.log_origin(log), size, bytes(32), datetime.now(UTC), accepted
     )
-    return checkpoints.sign_statement(said, *signers)
+    return checkpoints.sign_statement(statement, *signers)
 
 
 def test_each_checkpoint_is_left_outside_the_database(ledger, anchored):
@@ -79,13 +79,13 @@ def test_only_its_owner_reads_an_anchor(ledger, anchored):
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_a_checkpoint_is_told_to_the_log_of_the_process(ledger, caplog):
+def test_a_checkpoint_is_written_to_the_log_of_the_process(ledger, caplog):
     write("here")
     with caplog.at_level(logging.INFO, "audit.log.anchors"):
         seal_logs()
     # A thread that watches the queue may complain meanwhile: it meets a schema of the audit alone.
-    (told,) = (record for record in caplog.records if record.name == "audit.log.anchors")
-    assert (told.log, told.size) == ("here", 1)
+    (line,) = (record for record in caplog.records if record.name == "audit.log.anchors")
+    assert (line.log, line.size) == ("here", 1)
 
 
 def test_a_line_that_was_never_ended_counts_for_nothing(ledger, anchored):
@@ -214,12 +214,12 @@ def test_what_is_signed_by_no_key_of_ours_lets_no_log_go_on(ledger, accepted):
     file = anchors._anchor_files(anchors._log_directory("here"))[-1]
     with file.open("a") as lines:
         for note in (genuine + stranger.line(text), signed("here", 4, stranger, accepted=accepted)):
-            told = {
+            sent = {
                 "log": "here",
                 "note": note,
                 "accepted": {"by": "e", "reason": "", "problem": ""},
             }
-            lines.write(json.dumps(told) + "\n")
+            lines.write(json.dumps(sent) + "\n")
     assert halted_because() == ["bad_anchor"]
     (report,) = inspect_logs(VerificationRequest("here"))
     assert report.damaged
@@ -287,8 +287,8 @@ def test_a_break_that_is_accepted_stays_stated(halted, capsys):
     accepted = anchors.newest_anchor("here").accepted
     assert (accepted.by, accepted.reason) == ("ada", "restored from Sunday's backup")
     assert "holds 2 records where 3" in accepted.problem
-    told = AuditRecord.objects.get(code=Event.AUDIT_ACCEPT)
-    assert (told.actor, told.details["why"]) == ("ada", "restored from Sunday's backup")
+    acceptance = AuditRecord.objects.get(code=Event.AUDIT_ACCEPT)
+    assert (acceptance.actor, acceptance.details["why"]) == ("ada", "restored from Sunday's backup")
 
 
 def test_an_accepted_log_goes_on_with_all_that_came_meanwhile(halted, capsys):
@@ -476,7 +476,7 @@ def test_a_place_that_does_not_take_it_is_asked_again(place, publishers):
 @pytest.mark.parametrize(
     "url", ["http://example.org/", "ftp://localhost", "https://", "https://u:p@a/", "https://a:x/"]
 )
-def test_a_place_that_would_be_told_in_the_clear_is_refused(url, settings):
+def test_a_publisher_address_without_encryption_is_refused(url, settings):
     settings.AUDIT_ANCHOR_URL = url
     with pytest.raises(remote_anchors.BadAddress):
         remote_anchors.configured_publishers()

@@ -22,7 +22,7 @@ from audit.log.sealer import seal_logs
 from audit.models import AuditLog, Checkpoint
 from audit.verification.inspection import VerificationRequest, inspect_logs
 from audit.verifier import toolcrib_verify as verifier
-from tests.audit.evidence import HERE, now
+from tests.audit.evidence import HERE, database_now
 from tests.audit.logs import write
 
 # Of each checkpoint, from one of one record on: how many hours ago it was signed. Minutes stay
@@ -51,7 +51,7 @@ def owner():
         cursor.execute("ALTER TABLE audit_checkpoint ENABLE TRIGGER USER")
 
 
-def here():
+def audit_log():
     return AuditLog.objects.get(name=HERE)
 
 
@@ -67,15 +67,17 @@ def published():
 def backdate(ages, accepted=()):
     """Checkpoints and anchors as they would be had they been signed then, by size."""
     (signer,) = key_files.next_signers("here", "")
-    hour = now().replace(minute=59, second=59, microsecond=0) - timedelta(hours=1)
+    hour = database_now().replace(minute=59, second=59, microsecond=0) - timedelta(hours=1)
     lines = []
     with owner() as cursor:
-        for row in here().checkpoints.order_by("size"):
-            said = checkpoints.read_note(row.note)
+        for row in audit_log().checkpoints.order_by("size"):
+            statement = checkpoints.read_note(row.note)
             at = hour - timedelta(hours=ages[row.size])
             broken = Acceptance("root", "restored", "rolled back") if row.size in accepted else None
             note = checkpoints.sign_statement(
-                checkpoints.CheckpointStatement(said.origin, said.size, said.root, at, broken),
+                checkpoints.CheckpointStatement(
+                    statement.origin, statement.size, statement.root, at, broken
+                ),
                 signer,
             )
             cursor.execute(
@@ -87,18 +89,21 @@ def backdate(ages, accepted=()):
     file.write_text("".join(lines))
 
 
-def found():
+def finding_places():
     (report,) = inspect_logs(VerificationRequest("here"))
     return {(str(one.kind), one.index) for one in report.findings}
 
 
 def test_all_of_the_last_day_stay_and_one_an_hour_before(aged):
-    assert found() == set()
-    assert checkpoint_retention.thin_checkpoints(here()) == 4
+    assert finding_places() == set()
+    assert checkpoint_retention.thin_checkpoints(audit_log()) == 4
     assert anchors.thin_anchors("here") == 4
     assert sizes() == published() == KEPT
-    assert found() == set()
-    assert (checkpoint_retention.thin_checkpoints(here()), anchors.thin_anchors("here")) == (0, 0)
+    assert finding_places() == set()
+    assert (checkpoint_retention.thin_checkpoints(audit_log()), anchors.thin_anchors("here")) == (
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,24 +111,24 @@ def test_all_of_the_last_day_stay_and_one_an_hour_before(aged):
 )
 def test_while_only_one_of_the_two_is_thinned_nothing_is_missed(aged, monkeypatch, thinned):
     monkeypatch.setattr(checkpoint_retention, "BATCH", 2)
-    assert thinned(here()) == 4
-    assert found() == set()
+    assert thinned(audit_log()) == 4
+    assert finding_places() == set()
 
 
 def test_every_kept_tree_is_proved_to_go_on_to_the_next(aged):
-    before = {row.size: bytes(row.root) for row in here().checkpoints.all()}
-    checkpoint_retention.thin_checkpoints(here())
-    kept = {row.size: bytes(row.root) for row in here().checkpoints.all()}
+    before = {row.size: bytes(row.root) for row in audit_log().checkpoints.all()}
+    checkpoint_retention.thin_checkpoints(audit_log())
+    kept = {row.size: bytes(row.root) for row in audit_log().checkpoints.all()}
     for old, new in [*pairwise(sorted(kept)), (1, 3), (2, 3), (4, 5), (6, 7)]:
-        proof = merkle.consistency_proof(old, new, subtree_reader(here()))
+        proof = merkle.consistency_proof(old, new, subtree_reader(audit_log()))
         assert merkle.is_consistent(old, new, before[old], kept[new], proof)
 
 
 def test_proofs_that_were_handed_out_still_hold(aged):
     key = checkpoint_publication.public_keys()[0]
-    row = here().checkpoints.get(size=2)
+    row = audit_log().checkpoints.get(size=2)
     handed = inclusion_proof(aged[1])
-    checkpoint_retention.thin_checkpoints(here())
+    checkpoint_retention.thin_checkpoints(audit_log())
     assert verifier.check_record(handed, record_line(aged[1]).encode(), key)
     assert verifier.check_growth(row.note, growth_proof("here", 2).encode(), key)
 
@@ -131,9 +136,9 @@ def test_proofs_that_were_handed_out_still_hold(aged):
 def test_the_database_lets_nothing_else_go(aged):
     for size in KEPT:
         with pytest.raises(DatabaseError, match="covers may go"), transaction.atomic():
-            here().checkpoints.filter(size=size).delete()
+            audit_log().checkpoints.filter(size=size).delete()
     with pytest.raises(DatabaseError, match="covers may go"), transaction.atomic():
-        here().checkpoints.all().delete()
+        audit_log().checkpoints.all().delete()
     assert len(sizes()) == len(AGES)
 
     with connection.cursor() as cursor, pytest.raises(DatabaseError), transaction.atomic():
@@ -142,31 +147,31 @@ def test_the_database_lets_nothing_else_go(aged):
 
 def test_what_states_an_accepted_break_stays(aged):
     backdate(dict(enumerate(AGES, 1)), accepted=[2])
-    checkpoint_retention.thin_checkpoints(here())
+    checkpoint_retention.thin_checkpoints(audit_log())
     anchors.thin_anchors("here")
     assert sizes() == published() == [2, *KEPT]
     with pytest.raises(DatabaseError, match="covers may go"), transaction.atomic():
-        here().checkpoints.filter(size=2).delete()
+        audit_log().checkpoints.filter(size=2).delete()
 
 
 def test_a_checkpoint_less_than_that_is_missed(aged):
-    checkpoint_retention.thin_checkpoints(here())
+    checkpoint_retention.thin_checkpoints(audit_log())
     anchors.thin_anchors("here")
-    for row in here().checkpoints.all():
+    for row in audit_log().checkpoints.all():
         with owner() as cursor:
             cursor.execute("DELETE FROM audit_checkpoint WHERE id = %s", [row.pk])
-        assert found() == {("missing", row.size)}
+        assert finding_places() == {("missing", row.size)}
         row.save(force_insert=True)
 
 
 def test_an_anchor_less_than_that_is_missed(aged):
-    checkpoint_retention.thin_checkpoints(here())
+    checkpoint_retention.thin_checkpoints(audit_log())
     anchors.thin_anchors("here")
     (file,) = anchors._anchor_files(anchors._log_directory("here"))
     lines = file.read_text().splitlines(keepends=True)
     for place, size in enumerate(KEPT[:-1]):
         file.write_text("".join(lines[:place] + lines[place + 1 :]))
-        assert found() == {("missing", size)}
+        assert finding_places() == {("missing", size)}
 
 
 def test_an_anchor_that_a_killed_sealer_did_not_leave_is_left_by_the_next(ledger, monkeypatch):
@@ -180,7 +185,7 @@ def test_an_anchor_that_a_killed_sealer_did_not_leave_is_left_by_the_next(ledger
     write("here")
     seal_logs()
     assert published() == [1, 2, 3]
-    assert found() == set()
+    assert finding_places() == set()
 
 
 def test_a_file_that_is_thinned_while_it_is_read_is_read_to_its_end(aged):

@@ -21,7 +21,7 @@ def test_a_note_is_read_as_it_was_stated():
 
 
 @pytest.mark.parametrize(
-    ("said", "instead"),
+    ("part", "instead"),
     [
         ("\n12\n", "\n012\n"),
         ("\n12\n", "\n\u0661\u0662\n"),
@@ -38,17 +38,17 @@ def test_a_note_is_read_as_it_was_stated():
         ("\n\n", "\n"),
     ],
 )
-def test_what_can_be_said_in_two_ways_is_refused(said, instead):
-    assert said in NOTE
+def test_a_second_spelling_of_a_note_is_refused(part, instead):
+    assert part in NOTE
     with pytest.raises(BadNote):
-        checkpoints.read_note(NOTE.replace(said, instead, 1))
+        checkpoints.read_note(NOTE.replace(part, instead, 1))
 
 
 def test_that_a_break_was_accepted_is_in_what_is_signed():
     accepted = Acceptance("ada", 'a "backup"\n\nof Sunday', "rolled back")
-    said = replace(STATED, accepted=accepted)
-    note = checkpoints.sign_statement(said, SIGNER)
-    assert checkpoints.read_note(note) == said
+    statement = replace(STATED, accepted=accepted)
+    note = checkpoints.sign_statement(statement, SIGNER)
+    assert checkpoints.read_note(note) == statement
     with pytest.raises(BadNote):
         checkpoints.signed_by(note.replace("ada", "eve"), KEYS)
 
@@ -57,10 +57,10 @@ def test_a_signature_under_another_name_is_not_counted():
     assert checkpoints.signed_by(NOTE.replace(" toolcrib/acme ", " eve "), KEYS) == []
 
 
-def test_a_signature_below_another_text_is_told():
+def test_a_signature_below_another_text_is_refused():
     with pytest.raises(BadNote, match="not good"):
         checkpoints.signed_by(NOTE.replace("\n12\n", "\n13\n"), KEYS)
 
 
-def test_the_key_of_nobody_known_is_passed_over():
+def test_a_signature_of_an_unknown_key_is_skipped():
     assert checkpoints.signed_by(NOTE, {}) == []

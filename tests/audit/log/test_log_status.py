@@ -60,7 +60,7 @@ def age(seconds):
         )
 
 
-def test_records_that_wait_while_the_sealer_is_silent_are_told_of_once(ledger):
+def test_records_that_wait_for_a_silent_sealer_are_reported_once(ledger):
     write("here")
     seal_logs()
     write("here")
@@ -69,21 +69,21 @@ def test_records_that_wait_while_the_sealer_is_silent_are_told_of_once(ledger):
     age(20)
     assert sorted(log_status.record_sealer_silence()) == ["here", "there"]
     assert log_status.record_sealer_silence() == []
-    told = AuditRecord.objects.filter(code=Event.AUDIT_UNSEALED)
-    assert {(row.organization, row.reason) for row in told} == {
+    reports = AuditRecord.objects.filter(code=Event.AUDIT_UNSEALED)
+    assert {(row.organization, row.reason) for row in reports} == {
         ("here", "sealer_silent"),
         ("there", "sealer_silent"),
     }
 
 
-def test_a_sealer_that_is_silent_with_nothing_to_do_harms_nobody(ledger):
+def test_a_silent_sealer_with_nothing_to_seal_is_not_reported(ledger):
     write("here")
     seal_logs()
     age(20)
     assert log_status.record_sealer_silence() == []
 
 
-def test_readiness_says_that_nobody_seals(ledger):
+def test_readiness_reports_that_no_sealer_runs(ledger):
     assert probes._check_sealer() == "ok"
     write("here")
     assert "has not said" in probes._check_sealer()

@@ -27,10 +27,10 @@ def test_a_proof_leads_from_the_record_to_the_signed_root(ledger):
     lines = lines_of("here")
     for index in (0, 255, 256, 511, 512, 699):
         place, hashes, note = read(inclusion_proof(records[index]))
-        said = checkpoints.read_note(note)
+        statement = checkpoints.read_note(note)
         leaf = merkle.leaf_hash(lines[index])
         assert place == index
-        assert merkle.root_from_inclusion(index, said.size, leaf, hashes) == said.root
+        assert merkle.root_from_inclusion(index, statement.size, leaf, hashes) == statement.root
 
 
 @pytest.mark.part("matrices")

@@ -80,7 +80,7 @@ def test_batches_follow_each_other_without_a_gap(ledger, monkeypatch):
 
 
 def test_a_slow_transaction_does_not_slip_behind_the_sealer(ledger):
-    """Whoever began before it waits for it; it is neither left out nor put at the end."""
+    """The sealer waits for a transaction that began before it, and seals it in its order."""
     wrote, finish = threading.Event(), threading.Event()
 
     def slowly():
@@ -113,7 +113,7 @@ def test_the_horizon_moves_on_so_that_little_is_looked_through(ledger):
 
 @pytest.mark.parametrize("horizon", ["9000000000000000000", None])
 def test_a_backup_in_another_server_is_sealed_to_the_end(ledger, horizon):
-    """There the numbers of transactions begin anew: rows come from what looks like the future."""
+    """There the numbers of transactions begin again: rows come from what looks like the future."""
     write("here", 2)
     seal_logs()
     with connection.cursor() as cursor:
@@ -157,7 +157,7 @@ def test_a_backup_in_another_server_is_sealed_to_the_end_after_a_halt(ledger, ho
     assert seal_batches.seal_log("here", foreign=False) == (3, False)
 
 
-def test_a_forged_record_is_sealed_as_it_is_and_told_of(ledger):
+def test_a_forged_record_is_sealed_unchanged_and_reported(ledger):
     made = write("here", 3)[1]
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE audit_auditrecord DISABLE TRIGGER USER")
@@ -165,8 +165,8 @@ def test_a_forged_record_is_sealed_as_it_is_and_told_of(ledger):
         cursor.execute("UPDATE audit_auditrecord SET actor = 'eve' WHERE id = %s", [made])
     before = metrics.forged._value.get()
     assert seal_logs() == 3
-    told = AuditRecord.objects.get(code=Event.AUDIT_FORGED)
-    assert told.details == {"count": 1, "first": [{"record": str(made), "index": 1}]}
+    report = AuditRecord.objects.get(code=Event.AUDIT_FORGED)
+    assert report.details == {"count": 1, "first": [{"record": str(made), "index": 1}]}
     assert metrics.forged._value.get() == before + 1
     assert seal_logs() == 1
 
@@ -212,7 +212,7 @@ def test_the_sealer_seals_and_signs_what_comes(working):
     assert log_status.sealer_silent_s() < 10
 
 
-def test_a_transaction_left_open_is_told_of_once(ledger, monkeypatch):
+def test_an_open_transaction_is_reported_once(ledger, monkeypatch):
     monkeypatch.setattr(sealer, "OVERDUE_S", 0)
     working = Sealer(threading.Event())
     other = connections.create_connection("default")
@@ -226,9 +226,9 @@ def test_a_transaction_left_open_is_told_of_once(ledger, monkeypatch):
             working._run_pass()
         cursor.execute("ROLLBACK")
     other.close()
-    told = AuditRecord.objects.get(code=Event.AUDIT_UNSEALED)
-    assert (told.organization, told.reason) == ("here", "transaction_open")
-    assert (told.details["pid"], told.details["application"]) == (pid, ledger)
+    report = AuditRecord.objects.get(code=Event.AUDIT_UNSEALED)
+    assert (report.organization, report.reason) == ("here", "transaction_open")
+    assert (report.details["pid"], report.details["application"]) == (pid, ledger)
     until(settled)
     assert seal_logs() == 3
 
@@ -275,7 +275,7 @@ def test_a_sealer_that_never_spoke_is_known_to_be_silent(ledger):
     assert log_status.sealer_silent_s() == float("inf")
 
 
-def test_a_log_that_grew_by_one_record_at_a_time_has_the_roots_of_one_built_anew(ledger):
+def test_a_log_grown_record_by_record_has_the_roots_of_a_rebuilt_log(ledger):
     for _ in range(33):
         write("here")
         seal_logs("here")

@@ -17,7 +17,7 @@ from audit.records import erasure, payloads
 from audit.records.erasure import ErasureScope
 from tests import factories
 from tests.api import Api
-from tests.audit.evidence import ADMIN, BY, HERE, call, events, now, sealed
+from tests.audit.evidence import ADMIN, BY, HERE, call, database_now, events, sealed
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_an_organizations_are_erased_with_its_key(ledger):
 
 @pytest.mark.parametrize("used_again", [False, True])
 def test_no_backup_of_the_database_opens_what_was_erased_with_its_key(ledger, used_again):
-    gone = call(said="Anna")
+    gone = call(text="Anna")
     kept = [AuditKey.objects.get(pk=HERE), AuditPayload.objects.get(pk=gone)]
     mark = payloads.word_mark(HERE, "anna")
     erase()
@@ -104,7 +104,7 @@ def test_an_organization_of_any_name_has_a_file_of_its_own(ledger):
 
 def test_only_what_is_older_is_erased_and_the_key_stays(ledger):
     gone = call()
-    moment = now()
+    moment = database_now()
     kept = call()
     assert erase(before=moment) == 1
     payloads._keys.clear()
@@ -140,10 +140,10 @@ def test_the_command_erases_and_says_how_many(ledger, capsys):
     call_command("audit_erase", organization=HERE, agent="magpie", reason="asked")
     assert not opens(gone)
     assert "1 payloads erased" in capsys.readouterr().out
-    told = events(Event.AUDIT_ERASE)
-    assert told[0].actor.startswith("command:")
-    assert {one.details["source"]["transport"] for one in told} == {"command"}
-    assert len({one.request_id for one in told}) == 1 and told[0].request_id
+    erasures = events(Event.AUDIT_ERASE)
+    assert erasures[0].actor.startswith("command:")
+    assert {one.details["source"]["transport"] for one in erasures} == {"command"}
+    assert len({one.request_id for one in erasures}) == 1 and erasures[0].request_id
 
 
 def test_the_command_finds_the_organization_of_an_execution(ledger):
@@ -240,5 +240,5 @@ def test_who_may_only_read_erases_nothing(organization):
 
 def test_what_comes_in_meanwhile_is_not_erased(ledger):
     call()
-    scope = ErasureScope(HERE, before=now() - timedelta(hours=1))
+    scope = ErasureScope(HERE, before=database_now() - timedelta(hours=1))
     assert erasure.erase_payloads(scope, by=BY, reason="r") == 0

@@ -1,4 +1,4 @@
-"""Whoever reads evidence is on record; what went in is for those who may see it."""
+"""Reading evidence is recorded; payloads are for those who may see them."""
 
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
@@ -23,7 +23,7 @@ def latest_read(place):
 
 
 @pytest.fixture
-def kept(organization):
+def stored_record(organization):
     by = Actor("agent", "magpie", organization.slug)
     return record(
         Event.TOOL_START, by=by, outcome=Outcome.STARTED, subject="shiny", execution_id=uuid4(),
@@ -41,53 +41,55 @@ def reader(organization):
 
 def test_a_list_that_was_read_is_on_record_with_its_filters(admin_api, organization, admin_user):
     admin_api.get("/audit/records?code=TOOL.&q=secret+plan", REMOTE_ADDR="10.9.8.7")
-    told = latest_read(organization.slug)
-    assert told.details["filters"] == {"code": "TOOL.", "q": "secret plan"}
-    assert (told.actor, told.outcome) == (admin_user.username, "success")
-    assert told.request_id and told.token_id and told.source_ip
+    reading = latest_read(organization.slug)
+    assert reading.details["filters"] == {"code": "TOOL.", "q": "secret plan"}
+    assert (reading.actor, reading.outcome) == (admin_user.username, "success")
+    assert reading.request_id and reading.token_id and reading.source_ip
 
 
-def test_a_record_that_was_opened_is_on_record_without_what_it_holds(admin_api, kept, organization):
-    opened = admin_api.get(f"/audit/records/{kept}").json()
+def test_a_record_that_was_opened_is_on_record_without_what_it_holds(
+    admin_api, stored_record, organization
+):
+    opened = admin_api.get(f"/audit/records/{stored_record}").json()
     assert opened["payload"]["content"] == {"parameters": {"to": "Anna"}}
-    told = latest_read(organization.slug)
-    assert told.details["record"] == str(kept)
-    assert "Anna" not in str(told.details)
+    reading = latest_read(organization.slug)
+    assert reading.details["record"] == str(stored_record)
+    assert "Anna" not in str(reading.details)
 
 
-def test_the_page_leaves_one_record_a_request(admin_client, kept, organization):
+def test_the_page_leaves_one_record_a_request(admin_client, stored_record, organization):
     read = AuditRecord.objects.filter(organization=organization.slug, code="AUDIT.READ")
-    for address in ("/audit/", f"/audit/records/{kept}/", "/audit/?q=x"):
+    for address in ("/audit/", f"/audit/records/{stored_record}/", "/audit/?q=x"):
         before = read.count()
         assert admin_client.get(address).status_code == 200
         assert read.count() == before + 1
 
 
-def test_what_cannot_be_recorded_is_not_read(committed, admin_api, kept, organization):
+def test_what_cannot_be_recorded_is_not_read(committed, admin_api, stored_record, organization):
     with database.no_evidence_for(organization):
-        for address in (f"/audit/records/{kept}", "/audit/records", "/audit/export"):
+        for address in (f"/audit/records/{stored_record}", "/audit/records", "/audit/export"):
             answer = admin_api.get(address)
             assert answer.status_code == 503
             assert "Anna" not in answer.content.decode()
 
 
-def test_without_the_permission_a_payload_is_withheld(reader, kept):
-    opened = reader.get(f"/audit/records/{kept}").json()
+def test_without_the_permission_a_payload_is_withheld(reader, stored_record):
+    opened = reader.get(f"/audit/records/{stored_record}").json()
     assert (opened["payload"]["state"], opened["payload"]["content"]) == ("withheld", None)
 
 
-def test_without_the_permission_no_word_of_it_can_be_tried(reader, admin_api, kept):
+def test_without_the_permission_no_word_of_it_can_be_tried(reader, admin_api, stored_record):
     address = "/audit/records?q=anna&code=TOOL."
     assert admin_api.get(address).json()["results"]
     assert reader.get(address).json()["results"] == []
 
 
-def test_an_erased_payload_says_when_and_by_whom(admin_api, kept, organization):
+def test_an_erased_payload_says_when_and_by_whom(admin_api, stored_record, organization):
     by = Actor("person", "root", organization.slug)
     erasure.erase_payloads(
         erasure.ErasureScope(organization.slug, agent="magpie"), by=by, reason="asked to"
     )
-    payload = admin_api.get(f"/audit/records/{kept}").json()["payload"]
+    payload = admin_api.get(f"/audit/records/{stored_record}").json()["payload"]
     assert (payload["state"], payload["erased_by"], payload["content"]) == ("erased", "root", None)
     assert payload["erased_at"]
 
@@ -103,7 +105,7 @@ def test_a_record_that_is_not_sealed_yet_says_so(ledger):
     assert record_access.open_record(call(), by=ADMIN, may_open=True).sealed is None
 
 
-def test_records_of_nobody_are_none(ledger):
+def test_an_unknown_record_is_none(ledger):
     assert record_access.open_record(UUID(int=1), by=ADMIN, may_open=True) is None
     assert events(Event.AUDIT_READ) == []
 
@@ -129,7 +131,7 @@ def test_a_line_that_a_command_prints_is_on_record_as_read(ledger, capsys):
     capsys.readouterr()
     call_command("audit_proof", str(made), line=True)
     assert str(made) in capsys.readouterr().out
-    told = events(Event.AUDIT_READ)
-    assert [one.details["record"] for one in told] == [str(made)]
-    assert told[0].actor.startswith("command:")
-    assert told[0].details["source"] == {"transport": "command"}
+    readings = events(Event.AUDIT_READ)
+    assert [one.details["record"] for one in readings] == [str(made)]
+    assert readings[0].actor.startswith("command:")
+    assert readings[0].details["source"] == {"transport": "command"}

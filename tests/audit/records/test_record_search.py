@@ -108,11 +108,11 @@ def by_index_alone(monkeypatch):
     monkeypatch.setattr(record_search, "MOST_SCANNED", 0)
 
 
-def made(**fields):
+def record_denial(**fields):
     return record(Event.TOOL_DENY, by=BY, outcome=Outcome.DENIED, **fields)
 
 
-def found(**fields):
+def search_ids(**fields):
     return {
         row.pk
         for row in record_search.search_page(record_search.RecordSearch("here", **fields), 50)
@@ -131,15 +131,15 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("said", "asked"), TEXTS.items(), ids=ascii)
+@pytest.mark.parametrize(("text", "queries"), TEXTS.items(), ids=ascii)
 @pytest.mark.parametrize("way", ["near", "far"])
-def test_a_word_is_found_whatever_stands_in_it(db, request, said, asked, way):
+def test_a_word_is_found_whatever_stands_in_it(db, request, text, queries, way):
     if way == "far":
         request.getfixturevalue("by_index_alone")
-    right = made(details={"note": said})
-    made(details={"note": "other"})
-    for words in asked:
-        assert found(text=words) == {right}, words
+    right = record_denial(details={"note": text})
+    record_denial(details={"note": "other"})
+    for words in queries:
+        assert search_ids(text=words) == {right}, words
 
 
 @pytest.mark.parametrize(
@@ -151,21 +151,21 @@ def test_a_word_is_found_whatever_stands_in_it(db, request, said, asked, way):
     ids=str,
 )  # fmt: skip
 def test_the_inverted_index_holds_every_filter(db, by_index_alone, fields):
-    right = made(subject="shiny", reason="why")
+    right = record_denial(subject="shiny", reason="why")
     record(Event.LOGIN, by=Actor("person", "p", "here"), outcome=Outcome.SUCCESS)
     record(Event.TOOL_DENY, by=Actor("agent", "magpie", "there"), outcome=Outcome.DENIED)
-    assert found(**fields) == {right}
+    assert search_ids(**fields) == {right}
 
 
 @pytest.mark.parametrize("way", ["near", "far"])
 def test_words_of_what_went_in_are_found_by_who_may_see_it(db, request, way):
     if way == "far":
         request.getfixturevalue("by_index_alone")
-    right = made(payload={"parameters": {"to": "Anna, in Prague"}})
-    made(payload={"parameters": {"to": "Anna"}})
-    assert found(text="prague anna", opened=True) == {right}
-    assert found(text="prague anna") == set()
-    assert found(text="prague nobody", opened=True) == set()
+    right = record_denial(payload={"parameters": {"to": "Anna, in Prague"}})
+    record_denial(payload={"parameters": {"to": "Anna"}})
+    assert search_ids(text="prague anna", opened=True) == {right}
+    assert search_ids(text="prague anna") == set()
+    assert search_ids(text="prague nobody", opened=True) == set()
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.integers(1, 7))
@@ -184,14 +184,14 @@ def test_pages_hold_every_record_once_in_the_order_of_time(db, picks, size):
 
 
 def test_a_word_without_an_end_can_be_written_and_found(db):
-    """An entry of the index is bounded: nobody stops evidence with a long word."""
+    """An entry of the index is bounded: a long word stops no evidence."""
     for unit in ("y", "ы", "𝄞", "語"):
-        right = made(subject="s", reason="r", details={"note": unit * 1_990})
-        assert right in found(text="s")
+        right = record_denial(subject="s", reason="r", details={"note": unit * 1_990})
+        assert right in search_ids(text="s")
 
 
 def test_a_tool_of_another_place_is_not_found_by_its_terms(db):
     record(Event.LOGIN, by=Actor("p", "in:here", "there", request_id="in:here"),
            outcome=Outcome.SUCCESS, details={"in": "here", "x": "in:here"})  # fmt: skip
-    assert found() == set()
-    assert found(text="here") == set()
+    assert search_ids() == set()
+    assert search_ids(text="here") == set()

@@ -12,7 +12,7 @@ from audit.log.sealer import seal_logs
 from audit.models import AuditLeaf, AuditLog, AuditPayload, AuditRecord, AuditSegment
 from audit.records import erasure, retention
 from audit.records.retention import RetentionFailed
-from tests.audit.evidence import HERE, call, events, now, sealed
+from tests.audit.evidence import HERE, call, database_now, events, sealed
 
 
 class Killed(BaseException):
@@ -20,8 +20,8 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def kept(ledger, tmp_path, settings):
-    """Where files go."""
+def archive(ledger, tmp_path, settings):
+    """The directory of exported files."""
     settings.DATA_DIR = tmp_path
     return tmp_path / "audit-archive"
 
@@ -29,7 +29,7 @@ def kept(ledger, tmp_path, settings):
 @pytest.fixture
 def years_later(monkeypatch):
     """Everything so far is a thousand days old."""
-    moment = now() + timedelta(days=1000)
+    moment = database_now() + timedelta(days=1000)
     monkeypatch.setattr(retention.timezone, "now", lambda: moment)
 
 
@@ -37,8 +37,8 @@ def keep(records_days=400, payload_days=90):
     return retention.apply_retention(records_days=records_days, payload_days=payload_days)
 
 
-def lines(kept):
-    files = sorted(kept.rglob("*.jsonl.gz"))
+def lines(archive):
+    files = sorted(archive.rglob("*.jsonl.gz"))
     return [line for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
 
 
@@ -46,38 +46,38 @@ def old(made):
     return AuditRecord.objects.filter(pk__in=made).count()
 
 
-def test_what_is_young_stays(kept):
+def test_what_is_young_stays(archive):
     made = sealed(3)
     assert keep() == {"erased": 0, "archived": 0}
     assert old(made) == 3
 
 
-def test_for_ever_is_for_ever(kept, years_later):
+def test_for_ever_is_for_ever(archive, years_later):
     made = sealed(3)
     assert keep(0, 0) == {"erased": 0, "archived": 0}
     assert old(made) == 3
 
 
-def test_old_payloads_are_erased_and_records_stay(kept, years_later):
+def test_old_payloads_are_erased_and_records_stay(archive, years_later):
     made = sealed(2)
     assert keep(records_days=0) == {"erased": 2, "archived": 0}
     assert {row.erased_by for row in AuditPayload.objects.filter(pk__in=made)} == {"retention"}
     assert old(made) == 2
 
 
-def test_old_records_move_to_a_file_that_holds_the_sealed_lines(kept, years_later):
+def test_old_records_move_to_a_file_that_holds_the_sealed_lines(archive, years_later):
     made = sealed(5)
     assert keep()["archived"] == 5
     hashes = AuditLeaf.objects.filter(index__lt=5).order_by("index").values_list("hash", flat=True)
-    assert [merkle.leaf_hash(line) for line in lines(kept)] == [bytes(one) for one in hashes]
+    assert [merkle.leaf_hash(line) for line in lines(archive)] == [bytes(one) for one in hashes]
     assert (old(made), AuditPayload.objects.filter(pk__in=made).count()) == (0, 0)
     assert AuditSegment.objects.get().removed_at is not None
 
 
-def test_a_file_has_its_checkpoint_and_a_signed_manifest(kept, years_later):
+def test_a_file_has_its_checkpoint_and_a_signed_manifest(archive, years_later):
     sealed(2)
     keep()
-    (manifest,), (note,) = kept.rglob("*.manifest"), kept.rglob("*.checkpoint")
+    (manifest,), (note,) = archive.rglob("*.manifest"), archive.rglob("*.checkpoint")
     (of_manifest,) = checkpoints.signed_by(manifest.read_text(), key_files.manifest_keys(HERE))
     assert of_manifest == key_files.manifest_signer(HERE).key_id
     (of_note,) = checkpoints.signed_by(note.read_text(), key_files.trusted_keys(HERE))
@@ -88,11 +88,11 @@ def test_a_file_has_its_checkpoint_and_a_signed_manifest(kept, years_later):
     assert checkpoints.read_note(note.read_text()).size >= segment.end
 
 
-def test_what_retention_does_is_on_record(kept, years_later):
+def test_what_retention_does_is_on_record(archive, years_later):
     sealed(2)
     keep()
-    told = [(row.subject, row.outcome) for row in events(Event.AUDIT_RETENTION)]
-    assert told == [
+    outcomes = [(row.subject, row.outcome) for row in events(Event.AUDIT_RETENTION)]
+    assert outcomes == [
         ("payloads", "started"),
         ("payloads", "success"),
         ("records", "started"),
@@ -100,26 +100,26 @@ def test_what_retention_does_is_on_record(kept, years_later):
     ]
 
 
-def test_records_leave_up_to_the_first_younger_one(kept, monkeypatch):
+def test_records_leave_up_to_the_first_younger_one(archive, monkeypatch):
     made = sealed(3)
     border = AuditRecord.objects.get(pk=made[1]).occurred_at
     found = retention.next_range(AuditLog.objects.get(), border)
     assert (found.first, found.end) == (0, 1)
 
 
-def test_what_is_not_signed_does_not_leave(kept, years_later):
+def test_what_is_not_signed_does_not_leave(archive, years_later):
     call()
     assert keep(payload_days=0)["archived"] == 0
 
 
-def test_a_later_run_goes_on_behind_the_last_segment(kept, years_later, monkeypatch):
+def test_a_later_run_goes_on_behind_the_last_segment(archive, years_later, monkeypatch):
     monkeypatch.setattr(retention, "LONGEST", 2)
     sealed(5)
     keep()
     seal_logs(HERE)
     segments = AuditSegment.objects.order_by("first").values_list("first", "end")
     assert [*segments][:2] == [(0, 2), (2, 4)]
-    assert len(lines(kept)) == AuditSegment.objects.latest("end").end
+    assert len(lines(archive)) == AuditSegment.objects.latest("end").end
 
 
 STEPS = [
@@ -135,7 +135,9 @@ STEPS = [
 @pytest.mark.part("faults", but_each=4)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_at_any_step_the_next_run_completes_it(kept, years_later, monkeypatch, step, when):
+def test_killed_at_any_step_the_next_run_completes_it(
+    archive, years_later, monkeypatch, step, when
+):
     made = sealed(5)
     monkeypatch.setattr(retention, "BATCH", 2)
     place, _, name = step.rpartition(".")
@@ -153,11 +155,13 @@ def test_killed_at_any_step_the_next_run_completes_it(kept, years_later, monkeyp
             keep()
     keep()
     assert old(made) == 0
-    assert len(lines(kept)) >= 5
+    assert len(lines(archive)) >= 5
     assert not AuditSegment.objects.filter(removed_at=None).exists()
 
 
-def test_killed_between_two_batches_the_next_run_removes_the_rest(kept, years_later, monkeypatch):
+def test_killed_between_two_batches_the_next_run_removes_the_rest(
+    archive, years_later, monkeypatch
+):
     made = sealed(5)
     due = retention.next_range(AuditLog.objects.get(), retention.timezone.now())
     erasure.erase_where(HERE, "true", [], by="retention")
@@ -168,10 +172,10 @@ def test_killed_between_two_batches_the_next_run_removes_the_rest(kept, years_la
 
 
 @pytest.mark.parametrize("harm", ["gone", "changed"])
-def test_without_its_file_no_record_of_a_segment_is_removed(kept, years_later, harm):
+def test_without_its_file_no_record_of_a_segment_is_removed(archive, years_later, harm):
     made = sealed(3)
     retention.archive_range(retention.next_range(AuditLog.objects.get(), retention.timezone.now()))
-    (file,) = kept.rglob("*.jsonl.gz")
+    (file,) = archive.rglob("*.jsonl.gz")
     file.unlink() if harm == "gone" else file.write_bytes(b"x")
     with pytest.raises(RetentionFailed, match="not the file"):
         keep()
@@ -179,7 +183,7 @@ def test_without_its_file_no_record_of_a_segment_is_removed(kept, years_later, h
     assert events(Event.AUDIT_RETENTION)[-1].outcome == "failure"
 
 
-def test_a_record_that_is_not_what_was_sealed_stops_it(kept, years_later, monkeypatch):
+def test_a_record_that_is_not_what_was_sealed_stops_it(archive, years_later, monkeypatch):
     made = sealed(3)
     monkeypatch.setattr(retention, "range_lines", lambda due: iter([b"{}\n"] * 3))
     with pytest.raises(RetentionFailed, match="Record 0"):
@@ -188,7 +192,7 @@ def test_a_record_that_is_not_what_was_sealed_stops_it(kept, years_later, monkey
     assert not AuditSegment.objects.exists()
 
 
-def test_the_command_says_what_it_did(kept, years_later, capsys):
+def test_the_command_says_what_it_did(archive, years_later, capsys):
     sealed(2)
     call_command("audit_retain")
     assert "2 payloads erased, 2 records moved" in capsys.readouterr().out

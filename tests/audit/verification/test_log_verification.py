@@ -48,7 +48,7 @@ def sealed(ledger):
     return [row[1].hex() for row in source.rows(0, 9)]
 
 
-def found(log="here", **question):
+def finding_places(log="here", **question):
     (report,) = inspect_logs(VerificationRequest(log, **question))
     return {(str(one.kind), one.index) for one in report.findings}
 
@@ -71,14 +71,14 @@ def owner():
 
 
 def test_a_log_that_was_left_alone_is_clean(sealed):
-    assert found() == set()
+    assert finding_places() == set()
     (report,) = inspect_logs(VerificationRequest("here"))
     assert (report.size, report.checkpoints, report.anchors) == (9, 3, 3)
 
 
 def test_what_is_not_sealed_yet_is_no_damage(sealed):
     write("here", 2)
-    assert found() == set()
+    assert finding_places() == set()
 
 
 def test_all_logs_are_verified_and_those_without_a_seal(sealed):
@@ -117,7 +117,7 @@ CHANGES = [
 def test_a_change_of_a_row_is_found_and_named(sealed, statement, kind, index):
     with owner() as cursor:
         cursor.execute(statement, [sealed[4]])
-    assert found() == {(kind, index)}
+    assert finding_places() == {(kind, index)}
 
 
 WHOLE = [
@@ -141,26 +141,26 @@ WHOLE = [
 def test_a_change_of_the_log_is_found_and_named(sealed, statement, expected):
     with owner() as cursor:
         cursor.execute(statement)
-    assert found() == expected
+    assert finding_places() == expected
 
 
-def test_a_forged_record_is_told_of_before_it_is_sealed_and_after(sealed):
+def test_a_forged_record_is_reported_before_it_is_sealed_and_after(sealed):
     with owner() as cursor:
         cursor.execute(
             "INSERT INTO audit_auditrecord SELECT (r).* FROM (SELECT jsonb_populate_record(r, "
             "jsonb_build_object('id', gen_random_uuid())) AS r FROM audit_auditrecord r LIMIT 1)"
         )
-    assert found() == {("inserted", None)}
+    assert finding_places() == {("inserted", None)}
 
 
-def test_a_segment_that_nobody_exported_hides_nothing(sealed):
+def test_an_invented_segment_hides_no_missing_record(sealed):
     with owner() as cursor:
         cursor.execute(
             'INSERT INTO audit_auditsegment (log_id, first, "end", file, sha256, note, created_at)'
             " SELECT id, 3, 5, 'here/x.jsonl.gz', repeat('0', 64), '', now() FROM audit_auditlog"
         )
         cursor.execute("DELETE FROM audit_auditrecord WHERE id IN (%s, %s)", sealed[3:5])
-    assert found() == {("missing", 3)}
+    assert finding_places() == {("missing", 3)}
 
 
 FORGED_SEGMENT = """
@@ -185,8 +185,8 @@ def test_another_logs_file_lets_no_record_leave(sealed, tmp_path, settings, copi
     with connection.cursor() as cursor:
         cursor.execute(FORGED_SEGMENT, [str(file), shared_files.file_sha256(exported_there)])
         cursor.execute("DELETE FROM audit_auditrecord WHERE organization = 'here'")
-    assert found() == {("missing", 0)}
-    assert found(pubkeys=(here_key(),)) == {("missing", 0)}
+    assert finding_places() == {("missing", 0)}
+    assert finding_places(pubkeys=(here_key(),)) == {("missing", 0)}
 
 
 def here_key():
@@ -208,22 +208,22 @@ def exported(sealed, tmp_path, settings):
 
 def test_records_that_were_exported_may_be_gone(exported):
     assert not AuditRecord.objects.filter(code=Event.LOGIN).exists()
-    assert found() == set()
-    assert found(pubkeys=(here_key(),)) == set()
+    assert finding_places() == set()
+    assert finding_places(pubkeys=(here_key(),)) == set()
 
 
 def test_so_may_those_whose_record_of_it_was_exported_itself(exported):
     second = export("here")
-    assert found() == set()
+    assert finding_places() == set()
     exported.unlink()
     second.unlink()
-    assert {("missing", 0), ("missing", 9)} <= found()
+    assert {("missing", 0), ("missing", 9)} <= finding_places()
 
 
 def test_the_only_copy_of_records_is_missed_when_it_is_gone(exported, capsys):
     exported.unlink()
-    assert found() == {("missing", 0)}
-    assert found(elsewhere=True) == set()
+    assert finding_places() == {("missing", 0)}
+    assert finding_places(elsewhere=True) == set()
     call_command("audit_verify", "--processes", "1", "--archive-elsewhere")
     assert "here: clean" in capsys.readouterr().out
 
@@ -235,13 +235,13 @@ def test_a_files_hash_may_look_like_the_number_of_a_card(sealed, tmp_path, setti
     )
     export("here").unlink()
     monkeypatch.undo()
-    assert found(elsewhere=True) == set()
+    assert finding_places(elsewhere=True) == set()
 
 
-def test_the_only_copy_of_records_is_told_of_when_it_was_changed(exported):
+def test_a_change_of_the_only_copy_of_records_is_reported(exported):
     exported.write_bytes(exported.read_bytes()[:-1])
-    assert found() == {("mutated", 0)}
-    assert found(elsewhere=True) == {("mutated", 0)}
+    assert finding_places() == {("mutated", 0)}
+    assert finding_places(elsewhere=True) == {("mutated", 0)}
 
 
 def test_records_that_leave_meanwhile_are_not_missed(sealed, tmp_path, settings):
@@ -278,19 +278,21 @@ def test_anchors_that_were_removed_are_missed(sealed, anchored):
         cursor.execute("SELECT note FROM audit_checkpoint ORDER BY id")
         notes = [note for (note,) in cursor.fetchall()]
     (signer,) = key_files.next_signers("here", "")
-    said = checkpoints.read_note(notes[-1])
-    later = checkpoints.sign_statement(replace(said, at=said.at + timedelta(minutes=6)), signer)
+    statement = checkpoints.read_note(notes[-1])
+    later = checkpoints.sign_statement(
+        replace(statement, at=statement.at + timedelta(minutes=6)), signer
+    )
     (file,) = anchored.rglob("*.jsonl")
-    Checkpoint.objects.create(log=AuditLog.objects.get(), size=9, root=said.root, note=later)
-    assert found() == {("missing", 9)}
+    Checkpoint.objects.create(log=AuditLog.objects.get(), size=9, root=statement.root, note=later)
+    assert finding_places() == {("missing", 9)}
     file.unlink()
-    assert found() == {("missing", 9)}
+    assert finding_places() == {("missing", 9)}
     kept = anchored / "kept"
     kept.write_text(notes[0])
-    assert found(anchor=str(kept)) == set()
+    assert finding_places(anchor=str(kept)) == set()
 
 
-def test_a_record_that_waits_for_too_long_is_told_of(ledger):
+def test_a_record_that_waits_too_long_for_its_seal_is_reported(ledger):
     with connection.cursor() as cursor:
         made = write("here")[0]
         with owner():
@@ -299,7 +301,7 @@ def test_a_record_that_waits_for_too_long_is_told_of(ledger):
                 " WHERE id = %s",
                 [made],
             )
-    assert found() == {("unsealed_too_old", None)}
+    assert finding_places() == {("unsealed_too_old", None)}
 
 
 @pytest.mark.part("matrices", but_each=3)
@@ -314,7 +316,7 @@ def test_a_record_that_waits_for_too_long_is_told_of(ledger):
         (Event.TOOL_CANCEL, None, True),
     ],
 )
-def test_a_call_that_never_ended_is_told_of(ledger, end, fence, expected):
+def test_a_call_without_an_end_is_reported(ledger, end, fence, expected):
     """Its end is known by its fence: that of another attempt is none, and a clock that was set back
     between the two changes nothing."""
     three_hours_ago = timezone.now() - timedelta(hours=3)
@@ -328,7 +330,7 @@ def test_a_call_that_never_ended_is_told_of(ledger, end, fence, expected):
         ended = AuditRecord.objects.exclude(code=Event.TOOL_START)
         ended.update(occurred_at=three_hours_ago - timedelta(seconds=1))
     seal_logs()
-    assert ("start_without_end" in {kind for kind, _ in found()}) is expected
+    assert ("start_without_end" in {kind for kind, _ in finding_places()}) is expected
 
 
 def test_a_break_that_was_accepted_is_still_reported_and_is_no_damage(sealed):
@@ -366,7 +368,7 @@ def test_a_really_sealed_log_is_attacked_in_every_way(ledger, attack_of):
     with owner() as cursor:
         worlds.write(cursor, attack.world)
     assert source.count() == attack.size
-    assert found() == expected
+    assert finding_places() == expected
 
 
 def test_the_command_says_what_is_wrong_and_exits_with_one(sealed, capsys):
@@ -377,16 +379,16 @@ def test_the_command_says_what_is_wrong_and_exits_with_one(sealed, capsys):
     with pytest.raises(SystemExit) as left:
         call_command("audit_verify", "--json", "--processes", "1")
     assert left.value.code == 1
-    (said,) = json.loads(capsys.readouterr().out)
-    assert (said["findings"][0]["kind"], said["findings"][0]["index"]) == ("mutated", 4)
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["findings"][0]["kind"], report["findings"][0]["index"]) == ("mutated", 4)
 
 
-def test_somebody_with_the_public_key_alone_finds_the_range(sealed):
+def test_the_public_key_alone_finds_the_damaged_range(sealed):
     key = checkpoint_publication.public_keys()[0]
-    assert found(pubkeys=(key,)) == set()
+    assert finding_places(pubkeys=(key,)) == set()
     with owner() as cursor:
         cursor.execute("UPDATE audit_auditleaf SET hash = mac WHERE index = 4")
-    assert found(pubkeys=(key,)) == {("mutated", 4)}
+    assert finding_places(pubkeys=(key,)) == {("mutated", 4)}
 
 
 @pytest.mark.part("matrices", but_each=3)
@@ -491,7 +493,7 @@ def test_who_has_the_database_alone_moves_the_verified_checkpoint_back_and_never
             " FROM audit_auditrecord r WHERE code = 'AUDIT.VERIFY') made"
         )
     (report,) = inspect_logs(VerificationRequest("here", resume=True))
-    assert (report.since, found()) == (9, {("inserted", None)})
+    assert (report.since, finding_places()) == (9, {("inserted", None)})
     with owner() as cursor:
         cursor.execute("UPDATE audit_auditrecord SET mac = '' WHERE code = 'AUDIT.VERIFY'")
     (report,) = inspect_logs(VerificationRequest("here", resume=True))
@@ -521,17 +523,19 @@ def test_a_connection_that_the_server_ended_fails_one_log_alone(sealed, monkeypa
     seal_logs()
     look = DatabaseSource.count
 
-    def ended(source):
+    def count_without_connection(source):
         if source.name == "here":
             connection.connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return look(source)
 
-    monkeypatch.setattr(DatabaseSource, "count", ended)
+    monkeypatch.setattr(DatabaseSource, "count", count_without_connection)
     reports = inspection.verify_all_logs()
     kinds = {one.log: [str(found.kind) for found in one.findings] for one in reports}
     assert kinds == {"here": ["not_verified"], "there": []}
-    told = AuditRecord.objects.filter(code="AUDIT.VERIFY").values_list("organization", "outcome")
-    assert set(told) == {("here", "failure"), ("there", "success")}
+    outcomes = AuditRecord.objects.filter(code="AUDIT.VERIFY").values_list(
+        "organization", "outcome"
+    )
+    assert set(outcomes) == {("here", "failure"), ("there", "success")}
 
 
 def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored):
@@ -546,7 +550,7 @@ def test_one_log_that_cannot_be_verified_keeps_no_other_from_it(sealed, anchored
     ]
 
 
-def test_a_directory_of_anchors_nobody_may_read_is_told_of_every_log(sealed, anchored):
+def test_an_unreadable_directory_of_anchors_is_reported_for_every_log(sealed, anchored):
     anchored.chmod(0)
     try:
         reports = inspection.verify_all_logs()
@@ -559,7 +563,7 @@ def test_a_directory_of_anchors_nobody_may_read_is_told_of_every_log(sealed, anc
 def payloads(ledger):
     """Three calls with what went in, at 0, 1 and 2."""
     made = evidence.sealed(3)
-    assert found() == set()
+    assert finding_places() == set()
     return made
 
 
@@ -568,38 +572,38 @@ EMPTY = (
 )
 
 
-def test_a_payload_that_nobody_erased_is_missed(payloads):
+def test_a_payload_that_is_gone_without_an_erasure_is_reported(payloads):
     with connection.cursor() as cursor:  # the database itself lets the product do that
         cursor.execute(f"{EMPTY} WHERE record_id = %s", ["retention", payloads[1]])
-    assert found() == {("missing", 1)}
+    assert finding_places() == {("missing", 1)}
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM audit_auditpayload WHERE record_id = %s", [payloads[1]])
-    assert found() == {("missing", 1)}
-    assert found(pubkeys=(here_key(),)) == {("missing", 1)}
+    assert finding_places() == {("missing", 1)}
+    assert finding_places(pubkeys=(here_key(),)) == {("missing", 1)}
 
 
 def test_an_erasure_speaks_for_no_other_payload(payloads):
     execution = AuditRecord.objects.get(pk=payloads[0]).execution_id
     erase_payloads(ErasureScope("here", execution=execution), by=evidence.ADMIN, reason="asked for")
-    assert found() == set()
+    assert finding_places() == set()
     with connection.cursor() as cursor:
         cursor.execute(f"{EMPTY} WHERE record_id = %s", ["root", payloads[2]])
-    assert found() == {("missing", 2)}
+    assert finding_places() == {("missing", 2)}
 
 
 @pytest.mark.parametrize("scope", [{"agent": "magpie"}, {}], ids=["of an agent", "of all"])
-def test_payloads_that_somebody_erased_are_not_missed(payloads, scope):
+def test_payloads_with_a_recorded_erasure_are_not_reported(payloads, scope):
     erase_payloads(ErasureScope("here", **scope), by=evidence.ADMIN, reason="asked for")
-    assert found() == set()
+    assert finding_places() == set()
 
 
-def test_a_key_of_payloads_that_is_gone_is_told_of(payloads):
+def test_a_missing_payload_key_is_reported(payloads):
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM audit_auditkey")
     kept._keys.clear()  # as after a new start
-    assert found() == {("missing", 0)}
+    assert finding_places() == {("missing", 0)}
     evidence.sealed(1)
-    assert found() == {("missing", 0)}
+    assert finding_places() == {("missing", 0)}
 
 
 def test_payloads_that_retention_erased_are_not_missed(payloads, monkeypatch):
@@ -607,7 +611,7 @@ def test_payloads_that_retention_erased_are_not_missed(payloads, monkeypatch):
     monkeypatch.setattr(retention.timezone, "now", lambda: later)
     assert retention.apply_retention(records_days=0, payload_days=90)["erased"] == 3
     monkeypatch.undo()
-    assert found() == set()
+    assert finding_places() == set()
 
 
 DECIDED = {
@@ -646,7 +650,7 @@ def test_every_field_of_a_decided_confirmation_is_sealed(ledger):
         )
     until(settled)
     seal_logs()
-    assert found() == set()
+    assert finding_places() == set()
     for name, value in COLUMNS:
         assert _changed(made, f"{name} = {value}"), name
     assert {name for name, _ in COLUMNS} | {"details"} == {*leaves.COLUMNS, "mac", "occurred_at"}
@@ -667,7 +671,7 @@ def _changed(record_id, setting):
     with owner() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE kept AS SELECT * FROM audit_auditrecord")
         cursor.execute(f"UPDATE audit_auditrecord SET {setting} WHERE id = %s", [record_id])
-        seen = found()
+        seen = finding_places()
         cursor.execute("DELETE FROM audit_auditrecord")
         cursor.execute("INSERT INTO audit_auditrecord SELECT * FROM kept")
         cursor.execute("DROP TABLE kept")
@@ -700,7 +704,7 @@ def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, ancho
     export("here")
     evidence.sealed(2)
     more_checkpoints(10)  # what was published less than five minutes ago may still be under way
-    assert found() == set()
+    assert finding_places() == set()
     root = key_files.path_of("").parent
     # The public half is read where the private one is not, and the sealer writes it again.
     files = [path for path in root.rglob("*") if path.is_file() and path.suffix != ".public"]
@@ -712,7 +716,7 @@ def test_every_file_that_is_emptied_or_removed_is_missed(own_keys, ledger, ancho
         for harm in (lambda path: path.write_bytes(b""), Path.unlink):
             harm(path)
             own_keys()
-            assert found(), path
+            assert finding_places(), path
             path.write_bytes(content)
             own_keys()
-    assert found() == set()
+    assert finding_places() == set()

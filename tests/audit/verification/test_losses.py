@@ -36,7 +36,7 @@ def test_nothing_is_missing_of_a_log_that_holds_what_was_published(ledger):
     assert verification_report.find_losses() == []
 
 
-def test_missing_records_are_told_by_their_places(ledger):
+def test_missing_records_are_reported_by_their_sequence_numbers(ledger):
     published(3, 5, 9)
     times = [one.statement.at for one in anchors.read_anchors("here")]
     put_back(3)
@@ -65,8 +65,10 @@ def test_every_log_that_is_halted_is_accepted_by_one_command(ledger, capsys):
     checkpoint_publication.compare_logs()
     AuditLog.objects.filter(name="there").update(halted_at="2026-01-01T00:00Z", halted_reason="so")
     call_command("audit_accept", "--all", reason="restored", by="ada")
-    said = capsys.readouterr().out
-    assert "log here goes on" in said and "log there goes on" in said and "elsewhere" not in said
+    output = capsys.readouterr().out
+    assert (
+        "log here goes on" in output and "log there goes on" in output and "elsewhere" not in output
+    )
     assert (
         anchors.newest_anchor("here").accepted.by
         == anchors.newest_anchor("there").accepted.by

@@ -24,7 +24,7 @@ COMMITTED = "What went in and came out is what it speaks of"
 
 
 def changed(*statements, of):
-    """As whoever may write to every table."""
+    """As a user who may write to every table."""
     with connection.cursor() as cursor:
         for table in ("auditrecord", "auditleaf", "checkpoint", "auditpayload"):
             cursor.execute(f"ALTER TABLE audit_{table} DISABLE TRIGGER USER")
@@ -59,7 +59,7 @@ def with_payload(ledger):
     return made
 
 
-def test_every_step_holds_for_what_nobody_touched(published):
+def test_every_step_holds_for_an_unchanged_record(published):
     found = AuditRecord.objects.get(pk=published)
     steps = prove_record(found, record_access.read_payload(found, may_open=True))
     assert [(step.title, step.holds) for step in steps] == [
@@ -103,7 +103,7 @@ def test_a_step_breaks_for_what_was_changed(published, statement, expected):
     assert broken(published) == expected
 
 
-def test_a_log_that_was_written_anew_with_the_key_is_betrayed_by_the_file_outside(published):
+def test_a_log_rewritten_with_the_key_is_detected_by_the_published_file(published):
     """Row, leaf and checkpoint agree again, and the signature is good: the file remembers."""
     changed("UPDATE audit_auditrecord SET actor = 'q' WHERE id = %(id)s", of=str(published))
     leaf = AuditLeaf.objects.get(record_id=published)
@@ -111,8 +111,8 @@ def test_a_log_that_was_written_anew_with_the_key_is_betrayed_by_the_file_outsid
     AuditLeaf.objects.filter(pk=leaf.pk).update(hash=leaf_hash)
     newest = Checkpoint.objects.latest("size")
     root = subtree_reader(leaf.log)(0, newest.size)
-    said = dataclasses.replace(checkpoints.read_note(newest.note), root=root)
-    note = checkpoints.sign_statement(said, *key_files.next_signers("acme", ""))
+    statement = dataclasses.replace(checkpoints.read_note(newest.note), root=root)
+    note = checkpoints.sign_statement(statement, *key_files.next_signers("acme", ""))
     Checkpoint.objects.filter(size=newest.size).update(root=root, note=note)
     assert broken(published) == {OURS, OUTSIDE}
 
@@ -125,7 +125,7 @@ def test_a_payload_that_is_another_breaks_its_step(with_payload):
     assert [step.title for step in prove_record(found, payload) if not step.holds] == [COMMITTED]
 
 
-def test_nothing_is_said_of_a_payload_nobody_may_open(with_payload):
+def test_a_withheld_payload_has_no_proof_step(with_payload):
     found = AuditRecord.objects.get(pk=with_payload)
     steps = prove_record(found, record_access.read_payload(found, may_open=False))
     assert COMMITTED not in {step.title for step in steps}

@@ -1,4 +1,4 @@
-"""The one file that needs nothing of ours, as somebody runs it who has nothing of ours."""
+"""The one file that needs nothing of ours, run where nothing of ours is installed."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ from tests.audit.logs import write
 
 
 @pytest.fixture
-def apart(tmp_path):
+def standalone_verifier(tmp_path):
     """Runs the file from an empty directory, by an interpreter that sees no packages."""
     shutil.copy(verifier.__file__, tmp_path / "v.py")
     python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
@@ -31,21 +31,21 @@ def apart(tmp_path):
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
 
-    run.put = lambda name, text: (tmp_path / name).write_text(text, "utf-8")
+    run.write_file = lambda name, text: (tmp_path / name).write_text(text, "utf-8")
     return run
 
 
 @pytest.fixture
-def handed(ledger, apart):
+def handed(ledger, standalone_verifier):
     """Proof, line, an old checkpoint and growth since, of a log with eleven records; its key."""
     write("here", 3)
     seal_logs()
     ids = write("here", 8)
     seal_logs()
-    apart.put("x.tlog-proof", inclusion_proof(ids[4]))
-    apart.put("x.line", record_line(ids[4]) + "\n")
-    apart.put("old.note", Checkpoint.objects.get(size=3).note)
-    apart.put("x.growth", growth_proof("here", 3))
+    standalone_verifier.write_file("x.tlog-proof", inclusion_proof(ids[4]))
+    standalone_verifier.write_file("x.line", record_line(ids[4]) + "\n")
+    standalone_verifier.write_file("old.note", Checkpoint.objects.get(size=3).note)
+    standalone_verifier.write_file("x.growth", growth_proof("here", 3))
     return checkpoint_publication.public_keys()[0]
 
 
@@ -53,18 +53,18 @@ def test_it_needs_less_than_150_lines():
     assert len(Path(verifier.__file__).read_text().splitlines()) < 150
 
 
-def test_a_record_is_proved(apart, handed):
-    code, said = apart("record", "x.tlog-proof", "x.line", handed)
-    assert (code, said.strip()) == (
+def test_a_record_is_proved(standalone_verifier, handed):
+    code, output = standalone_verifier("record", "x.tlog-proof", "x.line", handed)
+    assert (code, output.strip()) == (
         0,
         "The record stands in the log at 7, in a tree of 11 records.",
     )
 
 
-def test_growth_is_proved(apart, handed):
-    code, said = apart("growth", "old.note", "x.growth", handed)
+def test_growth_is_proved(standalone_verifier, handed):
+    code, output = standalone_verifier("growth", "old.note", "x.growth", handed)
     assert code == 0
-    assert "grew from 3 to 11 records" in said
+    assert "grew from 3 to 11 records" in output
 
 
 @pytest.mark.part("matrices")
@@ -90,21 +90,21 @@ def test_every_record_is_proved_in_trees_of_many_sizes(ledger):
         ("x.tlog-proof", "time 2", "time 3"),
     ],
 )
-def test_what_was_changed_is_not_proved(apart, handed, tmp_path, name, old, new):
+def test_what_was_changed_is_not_proved(standalone_verifier, handed, tmp_path, name, old, new):
     text = (tmp_path / name).read_text("utf-8")
     assert old in text
-    apart.put(name, text.replace(old, new, 1))
-    code, said = apart("record", "x.tlog-proof", "x.line", handed)
+    standalone_verifier.write_file(name, text.replace(old, new, 1))
+    code, output = standalone_verifier("record", "x.tlog-proof", "x.line", handed)
     assert code == 1
-    assert said.startswith("NOT PROVED: ")
+    assert output.startswith("NOT PROVED: ")
 
 
-def test_another_key_proves_nothing(apart, handed):
+def test_another_key_proves_nothing(standalone_verifier, handed):
     name = handed.split("+")[0]
     public = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
     other = checkpoint_publication.checkpoints.verifier_key(name, public)
-    code, said = apart("record", "x.tlog-proof", "x.line", other)
-    assert (code, "no good signature" in said) == (1, True)
+    code, output = standalone_verifier("record", "x.tlog-proof", "x.line", other)
+    assert (code, "no good signature" in output) == (1, True)
 
 
 @pytest.mark.part("matrices", but_each=3)
@@ -118,10 +118,10 @@ def test_another_key_proves_nothing(apart, handed):
         ["record", "x.tlog-proof", "x.line", "a+b+c"],
     ],
 )
-def test_what_cannot_be_read_is_said(apart, handed, words):
-    code, said = apart(*words)
+def test_what_cannot_be_read_is_said(standalone_verifier, handed, words):
+    code, output = standalone_verifier(*words)
     assert code == 2
-    assert "Traceback" not in said
+    assert "Traceback" not in output
 
 
 @pytest.mark.part("matrices")

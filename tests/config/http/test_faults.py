@@ -27,10 +27,10 @@ def broken(monkeypatch, organization, agent):
 
 def test_a_fault_is_on_record_once_a_minute_and_tells_no_values(broken, organization):
     answers = [broken() for _ in range(3)]
-    told = check_error(answers[0], 500, "internal_error")
+    error = check_error(answers[0], 500, "internal_error")
     assert "7391" not in answers[0].content.decode()
     found = AuditRecord.objects.get(organization=organization.slug, code="SYSTEM.FAULT")
-    assert found.request_id == told["request_id"]
+    assert found.request_id == error["request_id"]
     assert (found.subject, found.reason) == ("GET /api/v1/groups", "LookupError")
     assert "7391" not in str(found.details)
 

@@ -11,7 +11,7 @@ from tests.ui.pages import text
 
 
 @pytest.mark.parametrize(
-    ("given", "host", "address"),
+    ("values", "host", "address"),
     [
         ({"LIVE_PORT": 8001}, "127.0.0.1:8000", "http://127.0.0.1:8001/live/"),
         ({"LIVE_PORT": 8001}, "[::1]:8000", "http://[::1]:8001/live/"),
@@ -22,11 +22,11 @@ from tests.ui.pages import text
         ({"LIVE_URL": "https://l.example/live/"}, "127.0.0.1:8000", "https://l.example/live/"),
     ],
 )
-def test_a_page_is_told_where_to_listen(
-    settings: Any, given: dict[str, Any], host: str, address: str
+def test_a_page_names_the_address_of_its_live_updates(
+    settings: Any, values: dict[str, Any], host: str, address: str
 ) -> None:
     settings.ALLOWED_HOSTS = ["127.0.0.1", "[::1]"]
-    for name, value in given.items():
+    for name, value in values.items():
         setattr(settings, name, value)
     assert live_url(RequestFactory().get("/", headers={"host": host})) == address
 
@@ -54,7 +54,9 @@ def test_where_it_is_our_own_path_the_policy_says_no_more(
     assert "connect-src 'self';" in answer["Content-Security-Policy"] + ";"
 
 
-def test_who_is_not_logged_in_is_not_told(client: Client, settings: Any, db: None) -> None:
+def test_the_login_page_names_no_address_of_live_updates(
+    client: Client, settings: Any, db: None
+) -> None:
     settings.LIVE_PORT = 8001
     assert "data-live-at" not in text(client.get("/login/"))
 

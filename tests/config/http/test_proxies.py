@@ -8,7 +8,7 @@ TRUSTED = Proxies(["10.0.0.0/8", "::1/128"])
 
 
 @pytest.mark.parametrize(
-    ("peer", "said", "client"),
+    ("peer", "header", "client"),
     [
         ("203.0.113.9", "198.51.100.1", "203.0.113.9"),  # a stranger is not believed
         ("10.0.0.1", "", "10.0.0.1"),
@@ -26,12 +26,12 @@ TRUSTED = Proxies(["10.0.0.0/8", "::1/128"])
         ("10.0.0.1", "::ffff:198.51.100.1", "198.51.100.1"),
     ],
 )
-def test_the_last_hop_that_is_no_proxy_is_the_client(peer: str, said: str, client: str) -> None:
-    assert TRUSTED.client(peer, said) == client
+def test_the_last_hop_that_is_no_proxy_is_the_client(peer: str, header: str, client: str) -> None:
+    assert TRUSTED.client(peer, header) == client
 
 
 @pytest.mark.parametrize(
-    ("peer", "said", "scheme"),
+    ("peer", "header", "scheme"),
     [
         ("10.0.0.1", "https", "https"),
         ("10.0.0.1", "http, https", "https"),
@@ -41,5 +41,5 @@ def test_the_last_hop_that_is_no_proxy_is_the_client(peer: str, said: str, clien
         ("203.0.113.9", "https", "http"),
     ],
 )
-def test_the_nearest_proxy_says_the_scheme(peer: str, said: str, scheme: str) -> None:
-    assert TRUSTED.scheme(peer, said, "http") == scheme
+def test_the_nearest_proxy_says_the_scheme(peer: str, header: str, scheme: str) -> None:
+    assert TRUSTED.scheme(peer, header, "http") == scheme

@@ -24,11 +24,11 @@ async def settled() -> None:
 def test_one_owner_never_has_more_than_its_share() -> None:
     async def work() -> None:
         slots = RequestQueue(4, share=3)
-        asked = [asyncio.ensure_future(slots.acquire("loud")) for _ in range(10)]
+        waiters = [asyncio.ensure_future(slots.acquire("loud")) for _ in range(10)]
         await settled()
-        assert sum(one.done() for one in asked) == 3
+        assert sum(one.done() for one in waiters) == 3
         await slots.acquire("quiet")  # at once
-        for one in asked:
+        for one in waiters:
             one.cancel()
 
     run(work())
@@ -45,10 +45,10 @@ def test_those_who_wait_are_served_in_rotation() -> None:
             slot.release()  # once is enough
 
         first = await slots.acquire("loud")
-        asked = [asyncio.ensure_future(ask(owner)) for owner in ["loud"] * 3 + ["quiet"] * 2]
+        waiters = [asyncio.ensure_future(ask(owner)) for owner in ["loud"] * 3 + ["quiet"] * 2]
         await settled()
         first.release()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*waiters)
         assert order == ["loud", "quiet", "loud", "quiet", "loud"]
 
     run(work())

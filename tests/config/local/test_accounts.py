@@ -114,7 +114,7 @@ def test_what_root_makes_later_is_for_the_same_accounts(former: Path) -> None:
 
 
 @as_root
-def test_nothing_is_given_by_a_link_that_somebody_left(former: Path, tmp_path: Path) -> None:
+def test_taking_over_a_directory_follows_no_links(former: Path, tmp_path: Path) -> None:
     mine = tmp_path / "roots"
     mine.write_bytes(b"root's")
     before = mine.stat()

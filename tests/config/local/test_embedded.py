@@ -81,7 +81,7 @@ def test_sockets_of_a_long_path_lie_in_a_short_private_directory(tmp_path: Path)
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_socket_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_socket_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("only root can give a directory away")
     embedded.socket_directory(tmp_path).mkdir()

@@ -8,7 +8,7 @@ from config.local.child_processes import MOST_BYTES, LogFile, alarming_text
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "shown"),
     [
         (json.dumps({"level": "ERROR", "message": "the crib is locked"}), "the crib is locked"),
         (json.dumps({"level": "INFO", "message": "ERROR is only a word here"}), None),
@@ -17,8 +17,8 @@ from config.local.child_processes import MOST_BYTES, LogFile, alarming_text
         ("", None),
     ],
 )
-def test_the_terminal_shows_warnings_and_worse_in_short(line: str, told: str | None) -> None:
-    assert alarming_text(line, r"^\[?(ERROR|CRITICAL)") == told
+def test_the_terminal_shows_warnings_and_worse_in_short(line: str, shown: str | None) -> None:
+    assert alarming_text(line, r"^\[?(ERROR|CRITICAL)") == shown
 
 
 def test_a_line_is_read_once_and_only_when_it_is_whole(tmp_path: Path) -> None:

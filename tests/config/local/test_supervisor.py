@@ -28,7 +28,7 @@ def crib(data: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     )
     try:
-        assert said(process) == "ready"
+        assert read_line(process) == "ready"
         yield process
     finally:
         process.kill()
@@ -39,7 +39,7 @@ def crib(data: Path) -> Iterator[subprocess.Popen[str]]:
             orphans.kill(pid)
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout
     return process.stdout.readline().strip()
 
@@ -58,7 +58,7 @@ def test_a_killed_process_is_back_and_what_it_left_is_gone(tmp_path: Path, name:
     with crib(tmp_path) as supervisor:
         before = pids(tmp_path, name)
         os.kill(before[0], signal.SIGKILL)
-        assert said(supervisor) == f"{name} was killed by SIGKILL; starting it again"
+        assert read_line(supervisor) == f"{name} was killed by SIGKILL; starting it again"
         after = until(lambda: {*pids(tmp_path, name)} - {*before})
         assert all(alive(pid) for pid in after)
         until(lambda: none_alive(before))

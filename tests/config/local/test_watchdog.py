@@ -17,14 +17,16 @@ GROWS = "import time\nkept = bytearray(200_000_000)\ntime.sleep(600)"
 WAITS = "import time; time.sleep(600)"
 
 
-def kept(program: str, busy_s: float = 1_000, memory: int = 10**12) -> "subprocess.Popen[str]":
+def start_watched(
+    program: str, busy_s: float = 1_000, memory: int = 10**12
+) -> "subprocess.Popen[str]":
     words = [sys.executable, "-I", "-S", watchdog.__file__, "--busy-s", str(busy_s)]
     words += ["--memory-bytes", str(memory), "--", sys.executable, "-c", program]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize(
-    ("program", "limits", "said"),
+    ("program", "limits", "message"),
     [
         pytest.param(
             SPINS, {"busy_s": 2}, "a query has worked for more than 2 s",
@@ -34,15 +36,15 @@ def kept(program: str, busy_s: float = 1_000, memory: int = 10**12) -> "subproce
     ],
 )  # fmt: skip
 def test_a_server_that_works_without_end_or_grows_too_large_is_ended(
-    program: str, limits: dict[str, int], said: str
+    program: str, limits: dict[str, int], message: str
 ) -> None:
-    with kept(program, **limits) as process:
+    with start_watched(program, **limits) as process:
         assert process.wait(60) == 1
-        assert process.stderr and said in process.stderr.read()
+        assert process.stderr and message in process.stderr.read()
 
 
-def test_the_keeper_stops_with_its_server_and_the_server_with_it() -> None:
-    with kept(WAITS) as process:
+def test_the_watchdog_stops_with_its_server_and_the_server_with_it() -> None:
+    with start_watched(WAITS) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         server = until(children.read_text).strip()
         process.terminate()
@@ -51,11 +53,11 @@ def test_the_keeper_stops_with_its_server_and_the_server_with_it() -> None:
 
 
 def test_a_server_that_ends_by_itself_hands_on_its_code() -> None:
-    with kept("import sys; sys.exit(7)") as process:
+    with start_watched("import sys; sys.exit(7)") as process:
         assert process.wait(30) == 7
 
 
-def test_what_was_told_to_oxigraph_outlives_it(tmp_path: Path) -> None:
+def test_updates_of_oxigraph_survive_its_kill(tmp_path: Path) -> None:
     port = free_port()
     serve = [str(BINARY), "serve", "--location", str(tmp_path), "--bind", f"127.0.0.1:{port}"]
     insert = {"update": "INSERT DATA { <urn:s> <urn:p> <urn:o> }"}
@@ -66,8 +68,8 @@ def test_what_was_told_to_oxigraph_outlives_it(tmp_path: Path) -> None:
         server.kill()
     with subprocess.Popen(serve, stderr=subprocess.DEVNULL) as server:
         until(lambda: oxigraph.is_listening(("127.0.0.1", port)))
-        asked = httpx2.post(f"{url}/query", data={"query": "ASK { ?s ?p ?o }"})
-        assert "true" in asked.text
+        answer = httpx2.post(f"{url}/query", data={"query": "ASK { ?s ?p ?o }"})
+        assert "true" in answer.text
         server.terminate()
 
 

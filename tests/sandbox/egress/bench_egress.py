@@ -89,7 +89,7 @@ def tickets(one: Process) -> None:
     policy = EgressPolicy((HostRule("api.example.com"), HostRule("*.example.org")))
     show("open a ticket", sorted(_opened(one, policy)))
     show("open and close a ticket", timed(lambda: one.client.open(policy, "acme").close()))
-    show("open, attach, end, close", timed(lambda: _whole(one, policy)))
+    show("open, attach, end, close", timed(lambda: _open_attach_close(one, policy)))
     rate = _rate(one.path, policy, clients=4, seconds=3)
     print(f"{'tickets opened and closed by 4 threads':38} {rate:8.0f} a second")
 
@@ -102,7 +102,7 @@ def _opened(one: Process, policy: EgressPolicy) -> Iterator[float]:
         ticket.close()
 
 
-def _whole(one: Process, policy: EgressPolicy) -> None:
+def _open_attach_close(one: Process, policy: EgressPolicy) -> None:
     near, far = sandbox_http.socket.socketpair()
     with one.client.open(policy, "acme") as ticket, near, far:
         attach(one.path, ticket.name, helper=far, proxy=None).close()
@@ -151,8 +151,8 @@ def fairness(one: Process) -> None:
 
 
 def _eat(door: sandbox_http._Door, url: str, stop: threading.Event) -> None:
-    asked = sandbox_http._Request("GET", url, {}, b"")
-    with door.conversation(asked, time.monotonic() + 600) as talk:
+    request = sandbox_http._Request("GET", url, {}, b"")
+    with door.conversation(request, time.monotonic() + 600) as talk:
         talk.head()
         for _ in talk.pieces():
             if stop.is_set():

@@ -182,9 +182,9 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def refused(code: str, *asked: Any, **options: Any) -> sandbox_http.EgressError:
+def refused(code: str, *arguments: Any, **options: Any) -> sandbox_http.EgressError:
     """Ask for something that must be refused with this code."""
     with pytest.raises(sandbox_http.EgressError) as caught:
-        sandbox_http.request(*(asked if len(asked) > 1 else ("GET", *asked)), **options)
+        sandbox_http.request(*(arguments if len(arguments) > 1 else ("GET", *arguments)), **options)
     assert caught.value.code == code, caught.value.message
     return caught.value

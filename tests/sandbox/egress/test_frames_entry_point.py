@@ -114,7 +114,7 @@ def test_a_cancelled_request_ends_at_the_host(place, web, rule):
     assert (tally.requests, tally.refused) == (2, 0)
 
 
-def test_a_body_that_never_comes_holds_up_nobody(place, web, rule):
+def test_a_missing_request_body_blocks_no_other_request(place, web, rule):
     with bare_door(place, rule(web)) as (near, _):
         near.sendall(wish(1, url=web.url(host=NAME), method="POST", length=10))
         near.sendall(wish(2, url=web.url(host=NAME)))

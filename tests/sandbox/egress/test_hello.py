@@ -30,12 +30,12 @@ def extension(kind: int, content: bytes) -> bytes:
     return struct.pack(">HH", kind, len(content)) + content
 
 
-def named(*names: bytes, kind: int = 0) -> bytes:
+def server_name(*names: bytes, kind: int = 0) -> bytes:
     listed = b"".join(struct.pack(">BH", kind, len(name)) + name for name in names)
     return extension(0, struct.pack(">H", len(listed)) + listed)
 
 
-def made(*extensions: bytes, behind: bytes = b"") -> bytes:
+def client_hello(*extensions: bytes, behind: bytes = b"") -> bytes:
     """A minimal ClientHello record with these extensions."""
     listed = b"".join(extensions)
     body = b"\x03\x03" + bytes(32) + b"\0" + b"\0\x02\x13\x01" + b"\x01\0"
@@ -45,12 +45,16 @@ def made(*extensions: bytes, behind: bytes = b"") -> bytes:
 
 
 def test_a_client_that_means_the_host_passes():
-    for record in (spoken("good.example"), spoken("GOOD.example"), made(named(b"good.example"))):
+    for record in (
+        spoken("good.example"),
+        spoken("GOOD.example"),
+        client_hello(server_name(b"good.example")),
+    ):
         tunnel.check(record, HOST)
         assert tunnel.record_bytes(record) == len(record)
 
 
-def test_a_client_that_means_an_address_names_nobody():
+def test_a_client_that_connects_to_an_address_sends_no_server_name():
     address = parse_host("1.1.1.1")
     tunnel.check(spoken(None), address)
     with pytest.raises(tunnel.BadHello):
@@ -65,30 +69,32 @@ def test_a_client_that_means_an_address_names_nobody():
             b"\x80.....",
         )),
         *((partial(tunnel.check, host=HOST), record) for record in (
-            made(named(b"evil.example")),
-            made(named(b"sub.good.example")),
-            made(named(b"good.example.")),
-            made(named(b"good.example\0.evil.example")),
-            made(named(b"good.example\xff")),
-            made(named(b"")),
-            made(named()),
-            made(),
-            made(named(b"good.example", b"evil.example")),
-            made(named(b"good.example"), named(b"evil.example")),
-            made(named(b"good.example"), named(b"good.example")),
-            made(named(b"good.example", kind=1)),
-            made(extension(0, b"\0\x0f\0\0\x0cgood.exampleX")),
-            made(named(b"good.example"), extension(ECH, b"\0" * 40)),
-            made(named(b"good.example"), extension(0xFFCE, b"")),
-            made(named(b"good.example"), extension(GREASE, b""), extension(GREASE, b"")),
-            made(named(b"good.example"), behind=b"\x01\0\0\0"),
-            made(named(b"good.example"))[:-1],
-            b"\x17" + made(named(b"good.example"))[1:],
+            client_hello(server_name(b"evil.example")),
+            client_hello(server_name(b"sub.good.example")),
+            client_hello(server_name(b"good.example.")),
+            client_hello(server_name(b"good.example\0.evil.example")),
+            client_hello(server_name(b"good.example\xff")),
+            client_hello(server_name(b"")),
+            client_hello(server_name()),
+            client_hello(),
+            client_hello(server_name(b"good.example", b"evil.example")),
+            client_hello(server_name(b"good.example"), server_name(b"evil.example")),
+            client_hello(server_name(b"good.example"), server_name(b"good.example")),
+            client_hello(server_name(b"good.example", kind=1)),
+            client_hello(extension(0, b"\0\x0f\0\0\x0cgood.exampleX")),
+            client_hello(server_name(b"good.example"), extension(ECH, b"\0" * 40)),
+            client_hello(server_name(b"good.example"), extension(0xFFCE, b"")),
+            client_hello(
+                server_name(b"good.example"), extension(GREASE, b""), extension(GREASE, b"")
+            ),
+            client_hello(server_name(b"good.example"), behind=b"\x01\0\0\0"),
+            client_hello(server_name(b"good.example"))[:-1],
+            b"\x17" + client_hello(server_name(b"good.example"))[1:],
             b"\x16\x03\x01\0\x04\x02\0\0\0",
         )),
     ],
 )  # fmt: skip
-def test_what_is_not_tls_or_may_mean_somebody_else_is_refused(read, record):
+def test_what_is_not_tls_or_may_name_another_server_is_refused(read, record):
     with pytest.raises(tunnel.BadHello):
         read(record)
 
@@ -105,7 +111,11 @@ def test_a_server_that_wants_a_second_hello_is_recognised():
 def test_a_hello_that_was_tampered_with_names_the_host_or_is_refused():
     """Never an error of another kind, and never a pass without the name in its bytes."""
     chance = random.Random(20261122)
-    seeds = [spoken("good.example"), spoken("evil.example"), made(named(b"good.example"))]
+    seeds = [
+        spoken("good.example"),
+        spoken("evil.example"),
+        client_hello(server_name(b"good.example")),
+    ]
     until, passed = time.monotonic() + 1, 0
     while time.monotonic() < until:
         record = bytearray(chance.choice(seeds))

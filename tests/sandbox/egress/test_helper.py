@@ -119,7 +119,7 @@ def test_a_name_is_asked_for_once_so_that_it_cannot_change_its_mind(place, web, 
     assert place.names.asked == [NAME, NAME]
 
 
-def test_nobody_listening_is_a_connection_that_failed(place, rule):
+def test_a_closed_port_is_a_failed_connection(place, rule):
     with serving() as gone:
         port, url = rule(gone), gone.url(host=NAME)
     with place.run(port):

@@ -1,4 +1,4 @@
-"""When a run ends, its connections end with it, whoever ended it."""
+"""When a run ends, its connections end with it, whatever the reason."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from tests.stubs.web import endless
 
 @pytest.fixture
 def in_use(place, web, rule):
-    """A run in the middle of an answer that has no end, through both doors."""
+    """A run in the middle of an answer that has no end, through both entry points."""
     web.replies["/"] = endless()
     url = web.url(host=NAME)
     ended = []

@@ -43,8 +43,8 @@ class Process:
         """The exit status and what it logged since it was ready."""
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
-        with self.process.stderr as said:
-            lines = [json.loads(line) for line in said]
+        with self.process.stderr as stderr:
+            lines = [json.loads(line) for line in stderr]
         return self.process.wait(10), lines
 
     def status(self, name: str) -> int:
@@ -99,8 +99,8 @@ def test_it_serves_and_stops_and_tells_only_numbers(start, secure_web, authority
     assert (answer.body, secure_web.seen[0].headers["x-key"]) == (b"body", "credential")
     assert [(one["event"], one["requests"], one["refused"]) for one in lines] == [("run", 2, 1)]
     assert (status, broker.ready["event"]) == (0, "ready")
-    told = json.dumps(lines)
-    assert not [word for word in ("path", "credential", "header", "evil", "body") if word in told]
+    text = json.dumps(lines)
+    assert not [word for word in ("path", "credential", "header", "evil", "body") if word in text]
 
 
 def test_what_the_operator_did_not_open_stays_shut(start, web):
@@ -147,14 +147,14 @@ def test_a_large_answer_streams_through(start):
 
 def _pieces(url):
     """The body as it comes, without keeping it."""
-    asked = sandbox_http._Request("GET", url, {}, b"")
-    with sandbox_http._door.conversation(asked, time.monotonic() + 60) as talk:
+    request = sandbox_http._Request("GET", url, {}, b"")
+    with sandbox_http._door.conversation(request, time.monotonic() + 60) as talk:
         talk.head()
         yield from talk.pieces()
 
 
 @pytest.mark.part("sandbox")
-def test_nobody_reads_what_never_is_read(start, web):
+def test_an_answer_that_the_run_does_not_read_is_not_buffered(start, web):
     """A run that does not take its answer makes the host wait, not the broker grow."""
     gone = threading.Event()
     pieces = iter(lambda: b"" if gone.is_set() else b"x" * 1_000_000, b"")
@@ -168,8 +168,8 @@ def test_nobody_reads_what_never_is_read(start, web):
     broker = start(*LOOPBACK)
     web.replies["/"] = lambda seen: Reply(body=body())
     with broker.run(HostRule("127.0.0.1", ports=(web.port,)), response_bytes=1 << 40) as ticket:
-        asked = sandbox_http._Request("GET", web.url(), {}, b"")
-        with sandbox_http._door.conversation(asked, time.monotonic() + 60) as talk:
+        request = sandbox_http._Request("GET", web.url(), {}, b"")
+        with sandbox_http._door.conversation(request, time.monotonic() + 60) as talk:
             talk.head()
             until(Still(lambda: (len(written), broker.processor_time())))
             ticket.close()
@@ -192,7 +192,7 @@ class Still:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("--allow-private", "10.0.0.1/8"), 2, "--allow-private"),
         (("--allow-private", "0.0.0.0/0"), 2, "--allow-private"),
@@ -200,10 +200,10 @@ class Still:
         (("--ca", "/nowhere/ca.pem"), 1, "^the certificates cannot be read: "),
     ],
 )
-def test_what_cannot_be_meant_stops_the_start(words, code, said):
+def test_what_cannot_be_meant_stops_the_start(words, code, message):
     done = python("-m", "sandbox.egress", *NOWHERE, *words)
     assert done.returncode == code
-    assert re.search(said, done.stderr)
+    assert re.search(message, done.stderr)
 
 
 def test_a_second_broker_does_not_take_the_first_ones_place(start):

@@ -18,7 +18,7 @@ def program(visit) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", visit.proxy_port, timeout=10)
 
 
-def said(visit, request: bytes) -> bytes:
+def exchange(visit, request: bytes) -> bytes:
     """All that comes back for these bytes."""
     with visit.knock() as client:
         client.sendall(request)
@@ -68,7 +68,7 @@ def test_a_body_in_crumbs_is_whole(place, web, rule):
     head = f"POST {web.url(host=NAME)} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
     head += "Connection: close\r\n\r\n" + "1\r\na\r\n" * 20_000 + "0\r\n\r\n"
     with place.run(rule(web)) as visit:
-        assert said(visit, head.encode()).endswith(b"20000")
+        assert exchange(visit, head.encode()).endswith(b"20000")
 
 
 def test_a_head_request_keeps_the_length_and_has_no_body(place, web, rule):
@@ -82,7 +82,7 @@ def test_a_head_request_keeps_the_length_and_has_no_body(place, web, rule):
 def test_a_client_of_the_old_protocol_is_served_until_the_end(place, web, rule):
     web.replies["/"] = Reply(body=[b"old"])
     with place.run(rule(web)) as visit:
-        answer = said(visit, f"GET {web.url(host=NAME)} HTTP/1.0\r\n\r\n".encode())
+        answer = exchange(visit, f"GET {web.url(host=NAME)} HTTP/1.0\r\n\r\n".encode())
     assert answer.endswith(b"\r\n\r\nold")
 
 
@@ -102,7 +102,7 @@ def test_a_client_of_the_old_protocol_is_served_until_the_end(place, web, rule):
 def test_a_refusal_says_why_and_is_written_down(place, web, rule, target, status, code):
     request = f"GET {target} HTTP/1.1\r\nHost: {NAME}:{web.port}\r\n\r\n"
     with place.run(rule(web)) as visit:
-        answer = said(visit, request.encode())
+        answer = exchange(visit, request.encode())
         attempt = visit.only_attempt()
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert answer.partition(b"\r\n\r\n")[2].startswith(code.encode())
@@ -131,10 +131,10 @@ def test_a_refusal_says_why_and_is_written_down(place, web, rule, target, status
         "GET {url} HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n",
     ],
 )  # fmt: skip
-def test_a_request_with_two_readings_or_none_reaches_nobody(place, web, rule, head):
+def test_an_ambiguous_request_reaches_no_server(place, web, rule, head):
     request = head.format(url=web.url(host=NAME), long="y" * 100_000)
     with place.run(rule(web)) as visit:
-        answer = said(visit, request.encode("latin-1"))
+        answer = exchange(visit, request.encode("latin-1"))
         tally = visit.tally()
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert (tally.requests, tally.refused) == (1, 1)
@@ -145,7 +145,7 @@ def test_the_host_in_the_request_line_counts_and_no_other(place, web, rule):
     head = f"GET {web.url(host=NAME)} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n"
     head += "Proxy-Authorization: Basic c2VjcmV0\r\nUpgrade: h2c\r\nTE: trailers\r\n\r\n"
     with place.run(rule(web)) as visit:
-        said(visit, head.encode())
+        exchange(visit, head.encode())
     assert web.seen[0].headers["host"] == f"{NAME}:{web.port}"
     assert not {"proxy-authorization", "upgrade", "te"} & web.seen[0].headers.keys()
 
@@ -155,7 +155,7 @@ def test_a_second_request_hidden_in_a_body_stays_a_body(place, web, rule):
     head = f"POST {web.url(host=NAME)} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     head += f"Content-Length: {len(hidden)}\r\n\r\n{hidden}"
     with place.run(rule(web)) as visit:
-        said(visit, head.encode())
+        exchange(visit, head.encode())
         assert visit.tally().requests == 1
     assert [seen.body for seen in web.seen] == [hidden.encode()]
 
@@ -180,7 +180,7 @@ def test_both_doors_share_one_limit(place, web, rule):
         waiting = threading.Thread(target=lambda: sandbox_http.get(url))
         waiting.start()
         web.received()
-        answer = said(visit, f"GET {url} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = exchange(visit, f"GET {url} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         held.let_go()
         waiting.join()
     assert answer.startswith(b"HTTP/1.1 429 ")
@@ -202,7 +202,7 @@ def test_a_program_that_connects_too_often_waits_in_the_kernel(place, web, rule)
 def test_a_flood_of_refused_connections_is_counted_to_the_last(place):
     with place.run(requests=5) as visit:
         for _ in range(30):
-            said(visit, b"GET http://evil.example/ HTTP/1.1\r\nHost: x\r\n\r\n")
+            exchange(visit, b"GET http://evil.example/ HTTP/1.1\r\nHost: x\r\n\r\n")
         tally = visit.tally()
     assert (tally.requests, tally.refused) == (30, 30)
     assert [one.code for one in tally.attempts].count("REQUEST_LIMIT") == 25

@@ -110,14 +110,14 @@ def test_runs_that_wait_for_a_dead_server_of_names_hold_up_their_organization_al
             tasks = await names.asks(
                 *(dead(resolver, "evil", run, name) for run in range(8) for name in range(4))
             )
-            asked = [*names.asked]
+            looked_up = [*names.asked]
             found = await resolver.addresses(parse_host("good.example"), LookupLimit("acme"))
             names.go.set()
             await asyncio.gather(*tasks)
-            return asked, [str(one) for one in found]
+            return looked_up, [str(one) for one in found]
 
-    asked, found = in_a_loop_of_its_own(scene())
-    assert (len(asked), found) == (8, ["1.1.1.1"])
+    looked_up, found = in_a_loop_of_its_own(scene())
+    assert (len(looked_up), found) == (8, ["1.1.1.1"])
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_a_name_that_was_never_asked_for_is_said_to_be_so(organizations, runs, w
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         return {f"{end.code} {end}" for end in ends if isinstance(end, Denied)}
 
-    said = in_a_loop_of_its_own(scene())
-    assert any("LOOKUP_LIMIT" in one and whose in one for one in said), said
-    assert any(one.startswith("NAME_NOT_RESOLVED") for one in said)
+    codes = in_a_loop_of_its_own(scene())
+    assert any("LOOKUP_LIMIT" in one and whose in one for one in codes), codes
+    assert any(one.startswith("NAME_NOT_RESOLVED") for one in codes)
 
 
-def test_places_come_back_when_a_lookup_has_ended_that_nobody_waits_for():
+def test_an_abandoned_lookup_frees_its_place_when_it_ends():
     async def scene() -> list[str]:
         names = Held()
         with resolver_of(names, deadline_s=0.05) as resolver:

@@ -80,7 +80,7 @@ def test_only_the_ports_of_a_rule(url, expected):
 
 
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE", "TRACK", "get", "G ET", "GET\r\n", "", "É"])
-def test_some_methods_are_for_nobody(method):
+def test_some_methods_are_never_allowed(method):
     assert verdict(HostRule("a.example"), method=method) == "METHOD_NOT_ALLOWED"
 
 

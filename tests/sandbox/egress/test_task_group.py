@@ -46,7 +46,7 @@ def test_ending_waits_for_what_tasks_do_last():
     assert in_a_loop_of_its_own(scene()) == ["tidied up"]
 
 
-def test_a_task_that_breaks_is_told_of_and_harms_no_other(capsys):
+def test_a_crashed_task_is_logged_and_ends_no_other(capsys):
     async def scene() -> bool:
         async def broken() -> None:
             raise ValueError("holds a secret")
@@ -58,5 +58,5 @@ def test_a_task_that_breaks_is_told_of_and_harms_no_other(capsys):
             return not other.done()
 
     assert in_a_loop_of_its_own(scene())
-    told = capsys.readouterr().err
-    assert '"kind": "ValueError"' in told and "secret" not in told
+    stderr = capsys.readouterr().err
+    assert '"kind": "ValueError"' in stderr and "secret" not in stderr

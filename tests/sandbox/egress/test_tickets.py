@@ -32,7 +32,7 @@ def refusal(path, name, **doors):
     return str(caught.value)
 
 
-def test_a_ticket_is_a_name_nobody_can_guess_and_counts_nothing_unused(place):
+def test_a_ticket_has_a_random_name_and_counts_nothing_unused(place):
     with (
         place.client.open(EgressPolicy(), "acme") as first,
         place.client.open(EgressPolicy(), "acme") as second,
@@ -146,7 +146,7 @@ def test_an_odd_question_is_answered_and_the_connection_stays(place, message):
     "raw",
     [struct.pack(">I", 1 << 30), b"\xff" * 100, struct.pack(">I", 3) + b"nul"],
 )
-def test_bytes_that_are_no_question_harm_nobody(place, raw):
+def test_malformed_bytes_do_not_stop_the_broker(place, raw):
     with connect(place.path) as channel:
         channel.sendall(raw)
         channel.shutdown(socket.SHUT_WR)
@@ -173,7 +173,7 @@ def test_another_user_is_turned_away(place, capfd):
 
 @pytest.mark.parametrize(("worker", "attaches"), [(True, False), (False, True)])
 def test_a_worker_may_not_attach_nor_sandboxd_open(worker, attaches):
-    """As whom this process comes is up to the broker that is told who is who."""
+    """The broker's configuration decides as which user this process connects."""
     me, other = os.getuid(), os.getuid() + 1
     users = Users(frozenset({me}), other) if worker else Users(frozenset({other}), me)
     with placed(users=users) as place, connect(place.path) as channel:

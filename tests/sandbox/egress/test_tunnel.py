@@ -10,7 +10,7 @@ import pytest
 from sandbox.egress.entry_points import tunnel as tunnels
 from sandbox.egress.rules.egress_policy import HostRule
 from tests.sandbox.egress.conftest import NAME
-from tests.sandbox.egress.test_hello import made, named
+from tests.sandbox.egress.test_hello import client_hello, server_name
 from tests.stubs.web import Reply
 
 
@@ -78,10 +78,10 @@ def test_a_server_may_ask_for_a_second_hello(place, secure_web, rule, authority)
 @pytest.mark.parametrize(
     "first_words",
     [
-        made(named(b"evil.example")),
-        made(named(NAME.encode()), named(b"evil.example")),
-        made(),
-        made(named(NAME.encode())) [:-1] + b"\0",
+        client_hello(server_name(b"evil.example")),
+        client_hello(server_name(NAME.encode()), server_name(b"evil.example")),
+        client_hello(),
+        client_hello(server_name(NAME.encode())) [:-1] + b"\0",
         b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
         b"SSH-2.0-OpenSSH\r\n",
         b"\x14\x03\x03\0\x01\x01",
@@ -129,9 +129,9 @@ def test_the_second_hello_must_name_the_host_as_well(place, monkeypatch, second,
     with place.run(HostRule(NAME, ports=(server.port,))) as visit:
         client, _ = connect(visit, f"{NAME}:{server.port}")
         with client, contextlib.suppress(OSError):
-            client.sendall(made(named(NAME.encode())))
+            client.sendall(client_hello(server_name(NAME.encode())))
             assert client.recv(65536)[:1] == b"\x16"
-            client.sendall(b"\x14\x03\x03\0\x01\x01" + made(named(second)))
+            client.sendall(b"\x14\x03\x03\0\x01\x01" + client_hello(server_name(second)))
             client.shutdown(socket.SHUT_WR)
             assert client.recv(1) == b""
         attempt = visit.only_attempt()
@@ -173,11 +173,11 @@ def test_a_refused_tunnel_says_why(place, target, status, code):
     with place.run(*rules) as visit:
         client, head = connect(visit, target)
         with client:
-            said = client.recv(4096)
+            answer = client.recv(4096)
         attempt = visit.only_attempt()
     assert head.startswith(f"HTTP/1.1 {status} ")
     assert f"x-toolcrib-egress: {code}" in head.lower().replace(code.lower(), code)
-    assert said.startswith(code.encode())
+    assert answer.startswith(code.encode())
     assert (attempt.code, attempt.method) == (code, "CONNECT")
 
 

@@ -313,7 +313,7 @@ def test_what_tools_left_comes_back_as_it_was(tmp_path: Path) -> None:
         file.truncate(1 << 30)
     assert backup_files.pack(place, tmp_path / "acme.tar.gz") == []
     assert (tmp_path / "acme.tar.gz").stat().st_size < 10_000
-    account.own(tmp_path / "back", 0o755)
+    account.make_directory(tmp_path / "back", 0o755)
     backup_files.unpack(
         tmp_path / "acme.tar.gz", tmp_path / "back", account, process_specs.interpreter()
     )

@@ -25,14 +25,14 @@ FACTS = Facts("v2", landlock_abi=7, signs=Signs())
 
 
 def contained_attack(level: IsolationLevel, contained: bool = True) -> Trial:
-    wall = SandboxChoice(level)
-    return Trial(wall, (AttackResult("be root", level, wall.backend, contained, "uid 0"),))
+    choice = SandboxChoice(level)
+    return Trial(choice, (AttackResult("be root", level, choice.backend, contained, "uid 0"),))
 
 
 def capability_with(*trials: Trial, facts: Facts = FACTS) -> Capability:
     usual = {level: contained_attack(level) for level in IsolationLevel}
-    own = {one.wall.level: one for one in trials if one.wall.backend == Backend.PROCESS}
-    rest = [one for one in trials if one.wall.backend != Backend.PROCESS]
+    own = {one.choice.level: one for one in trials if one.choice.backend == Backend.PROCESS}
+    rest = [one for one in trials if one.choice.backend != Backend.PROCESS]
     return doctor.conclude([*(usual | own).values(), *rest], facts)
 
 

@@ -37,7 +37,7 @@ _LASTING = EgressLimits(
 def dialer(scheme: str, organization: str) -> Dialer:
     """By the rules of tools/httpclient/outbound.py: unencrypted only into networks that the
     operator opened."""
-    return _dialer(scheme, tuple(settings.EGRESS_ALLOW_PRIVATE)).of(organization)
+    return _dialer(scheme, tuple(settings.EGRESS_ALLOW_PRIVATE)).for_organization(organization)
 
 
 def fetcher(organization: str) -> Fetcher:
