@@ -128,23 +128,6 @@ def redactor_of(organization: str) -> Redactor:
     return Redactor(hmac.new(secret, f"redaction:{organization}".encode(), hashlib.sha256).digest())
 
 
-def record_change(
-    event: Event,
-    subject: str,
-    by: Actor,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
-    *,
-    digest: str = "",
-    **more: Any,
-) -> UUID:
-    """Append the record of a change: the values that differ, and `more` in its details."""
-    details = {**difference(before, after), **more}
-    return record(
-        event, by=by, outcome=Outcome.CHANGED, subject=subject, digest=digest, details=details
-    )
-
-
 def difference(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> dict[str, dict[str, Any]]:
