@@ -15,8 +15,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from sandbox.spec import IsolationLevel
 from tools.accounts.bearer_tokens import hash_secret, new_token
 from tools.accounts.grants.grant_actions import check_narrowing, set_grants
@@ -43,7 +44,7 @@ def create_organization(*, slug: str, name: str, tier: LicenseTier, by: Actor) -
     with unique(f"There is an organization {slug} already.", code="organization_exists"):
         organization = Organization.objects.create(slug=slug, name=name, tier=tier)
     by, said = replace(by, organization=slug), {"name": name, "tier": tier.name}
-    _record(Event.ORGANIZATION_CREATE, by, slug, None, said)
+    record_change(Event.ORGANIZATION_CREATE, slug, by, None, said)
     return organization
 
 
@@ -121,7 +122,7 @@ def _set_columns(organization: Organization, by: Actor, **columns: Any) -> None:
         return
     row.update(**columns)
     by = replace(by, organization=organization.slug)
-    _record(Event.ORGANIZATION_CHANGE, by, organization.slug, before, columns)
+    record_change(Event.ORGANIZATION_CHANGE, organization.slug, by, before, columns)
 
 
 @transaction.atomic
@@ -163,7 +164,9 @@ def create_agent(
             service_account=account,
             strict=strict,
         )
-    _record(Event.AGENT_CREATE, by, slug, None, {"description": description, "strict": strict})
+    record_change(
+        Event.AGENT_CREATE, slug, by, None, {"description": description, "strict": strict}
+    )
     every = tools is None and tool_groups is None
     set_grants(
         agent=agent,
@@ -197,7 +200,7 @@ def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -
     agent.save(update_fields=list(changes))
     suspended = changes.get("active") is False
     event = Event.AGENT_SUSPEND if suspended else Event.AGENT_CHANGE
-    _record(event, by, agent.slug, before, changes, **({"reason": reason} if reason else {}))
+    record_change(event, agent.slug, by, before, changes, **({"reason": reason} if reason else {}))
     return agent
 
 
@@ -247,7 +250,7 @@ def create_token(
         "expires_at": token.expires_at,
     }
     named = {"token_id": str(token.pk)} | ({"replaces": str(replaces.pk)} if replaces else {})
-    _record(Event.TOKEN_CREATE, by, user.username, None, given, **named)
+    record_change(Event.TOKEN_CREATE, user.username, by, None, given, **named)
     return token, text
 
 
@@ -285,7 +288,7 @@ def rotate_token(
         token.expires_at = ends
         token.save(update_fields=["expires_at"])
         named = {"token_id": str(token.pk), "replaced_by": str(made.pk)}
-        _record(Event.TOKEN_REVOKE, by, token.user.username, before, after, **named)
+        record_change(Event.TOKEN_REVOKE, token.user.username, by, before, after, **named)
     return made, text
 
 
@@ -297,16 +300,6 @@ def revoke_token(*, token: Token, by: Actor) -> None:
         token.save(update_fields=["revoked_at"])
         after = {"revoked_at": token.revoked_at}
         named = {"token_id": str(token.pk)}
-        _record(Event.TOKEN_REVOKE, by, token.user.username, {"revoked_at": None}, after, **named)
-
-
-def _record(
-    event: Event,
-    by: Actor,
-    subject: str,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
-    **more: Any,
-) -> None:
-    details = difference(before, after) | more
-    record(event, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)
+        record_change(
+            Event.TOKEN_REVOKE, token.user.username, by, {"revoked_at": None}, after, **named
+        )

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from tools.catalog.list_fields import ListedFields
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.uniqueness import unique
@@ -256,13 +257,7 @@ def _write_group(
     if written(group) == before:
         return group
     group.save(update_fields=["parent", *columns])
-    record(
-        Event.GROUP_CHANGE,
-        by=by,
-        outcome=Outcome.CHANGED,
-        subject=group.name,
-        details=dict(difference(before, written(group))),
-    )
+    record_change(Event.GROUP_CHANGE, group.name, by, before, written(group))
     return group
 
 
@@ -278,6 +273,6 @@ def delete_group(*, group: ToolGroup, by: Actor) -> None:
             code="has_dependants",
             dependants=names,
         )
-    name, said = group.name, difference(written(group), None)
+    name, before = group.name, written(group)
     group.delete()
-    record(Event.GROUP_DELETE, by=by, outcome=Outcome.CHANGED, subject=name, details=dict(said))
+    record_change(Event.GROUP_DELETE, name, by, before, None)

@@ -1,6 +1,7 @@
 """What the steps of the road share: a call on its way in, and an execution in a worker's hands."""
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -57,6 +58,7 @@ class Admission:
     cost: Decimal = Decimal(0)
     limits: CountedLimits = field(init=False)
     execution: Execution | None = None
+    transaction: ExitStack = field(default_factory=ExitStack)  # of its acceptance
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:

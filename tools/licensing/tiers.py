@@ -4,14 +4,14 @@ Every change increments the revision of each organization that it may affect, an
 for which something follows.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from tools.errors import Conflict
 from tools.licensing import licenses
 from tools.licensing.licenses import TierImpact
@@ -37,7 +37,7 @@ def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Tie
     change = licenses.hold(held, by)
     after = {"tier": tier.name}
     if before != after or change.any:
-        _record(by, organization.slug, before, after, **change.audit_details())
+        record_change(Event.TIER_CHANGE, organization.slug, by, before, after, **change.audit_details())
     return change
 
 
@@ -58,10 +58,10 @@ def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Ti
     follows = {slug: change for slug, change in every.items() if change.any}
     named = {slug: change.audit_details() for slug, change in follows.items()}
     if before != changes or follows:
-        _record(by, tier.name, before, changes, organizations=named)
+        record_change(Event.TIER_CHANGE, tier.name, by, before, changes, organizations=named)
     for slug in follows.keys() - {by.organization}:
         own = replace(by, organization=slug)
-        _record(own, tier.name, before, changes, **named[slug])
+        record_change(Event.TIER_CHANGE, tier.name, own, before, changes, **named[slug])
     return follows
 
 
@@ -72,21 +72,10 @@ def create_tier(*, by: Actor, **fields: Any) -> LicenseTier:
     places = licenses.locked_places(tier)
     _save_tier(tier)
     licenses.hold_all(places, by)
-    _record(by, tier.name, None, fields)
+    record_change(Event.TIER_CHANGE, tier.name, by, None, fields)
     return tier
 
 
 def _save_tier(tier: LicenseTier) -> None:
     check_tier(tier)
     tier.save()
-
-
-def _record(
-    by: Actor,
-    subject: str,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
-    **more: Any,
-) -> None:
-    details = difference(before, after) | more
-    record(Event.TIER_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=details)

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from django.db import transaction
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from sandbox.egress.rules.grammar import BrokenGrammar, Url, parse_host
 from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox.credentials import MASK
@@ -100,7 +101,7 @@ def create_channel(
     _seal(row, wanted.secrets | {"key": key})
     with unique(f"There is a channel {row.name} already.", code="channel_exists"):
         row.save(force_insert=True)
-    _record(Event.CHANNEL_CREATE, row, by, None, channel_fields(row))
+    record_change(Event.CHANNEL_CREATE, row.name, by, None, channel_fields(row), id=str(row.pk))
     return row, key
 
 
@@ -131,7 +132,15 @@ def change_channel(*, row: MessageChannel, changes: Any, by: Actor) -> MessageCh
     _seal(row, secrets)
     row.save()
     said = "replaced" if new else "kept"
-    _record(Event.CHANNEL_CHANGE, row, by, before, channel_fields(row), secrets=said)
+    record_change(
+        Event.CHANNEL_CHANGE,
+        row.name,
+        by,
+        before,
+        channel_fields(row),
+        secrets=said,
+        id=str(row.pk),
+    )
     return row
 
 
@@ -145,7 +154,7 @@ def replace_key(*, row: MessageChannel, by: Actor) -> str:
     key = _new_key()
     _seal(row, channel_secrets(row) | {"key": key})
     row.save(update_fields=["sealed", "updated_at"])
-    _record(Event.CHANNEL_CHANGE, row, by, {}, {}, key="replaced")
+    record_change(Event.CHANNEL_CHANGE, row.name, by, {}, {}, key="replaced", id=str(row.pk))
     return key
 
 
@@ -154,7 +163,7 @@ def delete_channel(*, row: MessageChannel, by: Actor) -> None:
     """Messages that were sent through it are kept. Raises `NotFound` where it was removed
     already."""
     _lock(row)
-    _record(Event.CHANNEL_DELETE, row, by, channel_fields(row), None)
+    record_change(Event.CHANNEL_DELETE, row.name, by, channel_fields(row), None, id=str(row.pk))
     row.delete()
 
 
@@ -331,15 +340,3 @@ def _new_key() -> str:
 def _invalid_channel(errors: list[dict[str, str]]) -> Malformed:
     message = "The channel was not accepted; see details.errors."
     return Malformed(message, code="invalid_channel", errors=errors)
-
-
-def _record(
-    event: Event,
-    row: MessageChannel,
-    by: Actor,
-    before: dict[str, Any] | None,
-    after: dict[str, Any] | None,
-    **more: str,
-) -> None:
-    said = {"id": str(row.pk), **difference(before, after), **more}
-    record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)

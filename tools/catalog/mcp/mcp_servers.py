@@ -4,8 +4,9 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.groups import note_groups
 from tools.catalog.list_fields import ListedFields
@@ -56,7 +57,7 @@ def create_server(*, organization: Organization, server: Any, by: Actor) -> McpS
     with unique(f"There is an MCP server {row.name} already.", code="mcp_server_exists"):
         row.save(force_insert=True)
     note_groups(organization, row.default_groups or ())
-    _record(Event.MCP_SERVER_CREATE, row, by, None, written(row))
+    record_change(Event.MCP_SERVER_CREATE, row.name, by, None, written(row))
     return row
 
 
@@ -71,7 +72,7 @@ def change_server(*, row: McpServer, changes: Any, by: Actor) -> McpServer:
         return row
     row.save()
     note_groups(row.organization, row.default_groups or ())
-    _record(Event.MCP_SERVER_CHANGE, row, by, before, written(row))
+    record_change(Event.MCP_SERVER_CHANGE, row.name, by, before, written(row))
     return row
 
 
@@ -86,7 +87,7 @@ def delete_server(*, row: McpServer, by: Actor) -> None:
             code="has_dependants",
             dependants=dependants,
         )
-    _record(Event.MCP_SERVER_DELETE, row, by, written(row), None)
+    record_change(Event.MCP_SERVER_DELETE, row.name, by, written(row), None)
     row.delete()
 
 
@@ -119,7 +120,7 @@ def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> Mcp
     if (after, credential.sealed) == (before, sealed):
         return credential
     credential.save()
-    _record(Event.MCP_SERVER_CHANGE, row, by, before, after, owner=owner)
+    record_change(Event.MCP_SERVER_CHANGE, row.name, by, before, after, owner=owner)
     return credential
 
 
@@ -139,7 +140,7 @@ def delete_credential(*, row: McpServer, owner: str, by: Actor) -> None:
     found = find_credential(row, owner)
     if found is None:
         raise NotFound("There is no such credential.", code="credential_not_found")
-    _record(Event.MCP_SERVER_CHANGE, row, by, written_values(found), None, owner=owner)
+    record_change(Event.MCP_SERVER_CHANGE, row.name, by, written_values(found), None, owner=owner)
     found.delete()
 
 
@@ -315,15 +316,3 @@ def _check_values(row: McpServer | McpCredential, fields: ListedFields, server: 
 def _invalid(errors: list[dict[str, str]]) -> Malformed:
     message = "The MCP server was not accepted; see details.errors."
     return Malformed(message, code="invalid_mcp_server", errors=errors)
-
-
-def _record(
-    event: Event,
-    row: McpServer,
-    by: Actor,
-    before: dict[str, Any] | None,
-    after: dict[str, Any] | None,
-    **more: Any,
-) -> None:
-    said = {**difference(before, after), **more}
-    record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)

@@ -5,8 +5,9 @@ from typing import Any
 import rfc8785
 from django.db import transaction
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.content_definitions import SCHEMAS
 from tools.builtin.manifest import ISOLATED
@@ -37,7 +38,7 @@ def create_schema(*, organization: Organization, schema: Any, by: Actor) -> Cont
         with unique(f"There is a schema {name} already.", code="schema_exists"):
             row = rows.create(name=name, kind=kind, description=description)
         version = _add(row, schema, by)
-        _record(Event.SCHEMA_CREATE, row, by, None, _written(row, version))
+        record_change(Event.SCHEMA_CREATE, row.name, by, None, _written(row, version))
     return row
 
 
@@ -73,7 +74,7 @@ def keep_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchema
     version = _add(row, change, by)
     row.save(update_fields=["updated_at"])
     said = _written(row, before), _written(row, version)
-    _record(Event.SCHEMA_CHANGE, row, by, *said)
+    record_change(Event.SCHEMA_CHANGE, row.name, by, *said)
     return version
 
 
@@ -82,7 +83,7 @@ def delete_schema(*, row: ContentSchema, by: Actor) -> None:
     """Delete it with all its versions; calls that name it are refused from now on. Raises
     `NotFound`."""
     Organization.objects.next_revision(row.organization_id)
-    _record(Event.SCHEMA_DELETE, row, by, _written(row, newest(row)), None)
+    record_change(Event.SCHEMA_DELETE, row.name, by, _written(row, newest(row)), None)
     row.delete()
 
 
@@ -217,14 +218,3 @@ def _written(row: ContentSchema, version: ContentSchemaVersion) -> dict[str, Any
         "version": version.number,
         "digest": version.digest,
     }
-
-
-def _record(
-    event: Event,
-    row: ContentSchema,
-    by: Actor,
-    before: dict[str, Any] | None,
-    after: dict[str, Any] | None,
-) -> None:
-    said = difference(before, after)
-    record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=dict(said))

@@ -5,8 +5,9 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from sandbox.egress.rules.egress_policy import HostRule
 from sandbox.egress.rules.host_rules import read_rule
 from tools.catalog.list_fields import ListedFields, described
@@ -32,7 +33,7 @@ def create_credential(
     row.sealed = sealed_texts.seal(value, organization=organization.pk, row=row.pk)
     with unique(f"There is a credential {name} already.", code="credential_exists"):
         row.save(force_insert=True)
-    _record(Event.CREDENTIAL_CREATE, row, by, None, _written(row))
+    record_change(Event.CREDENTIAL_CREATE, row.name, by, None, _written(row), id=str(row.pk))
     return row
 
 
@@ -52,7 +53,9 @@ def replace_credential(*, row: EgressCredential, credential: Any, by: Actor) -> 
         row.sealed = sealed_texts.seal(value, organization=row.organization_id, row=row.pk)
     row.save(update_fields=["header", "sealed", "updated_at"])
     said = "kept" if kept else "replaced"
-    _record(Event.CREDENTIAL_CHANGE, row, by, before, _written(row), value=said)
+    record_change(
+        Event.CREDENTIAL_CHANGE, row.name, by, before, _written(row), value=said, id=str(row.pk)
+    )
     return row
 
 
@@ -67,7 +70,7 @@ def delete_credential(*, row: EgressCredential, by: Actor) -> None:
             code="has_dependants",
             dependants=dependants,
         )
-    _record(Event.CREDENTIAL_DELETE, row, by, _written(row), None)
+    record_change(Event.CREDENTIAL_DELETE, row.name, by, _written(row), None, id=str(row.pk))
     row.delete()
 
 
@@ -165,15 +168,3 @@ def _invalid(errors: list[dict[str, str]]) -> Malformed:
 def _written(row: EgressCredential) -> dict[str, str]:
     """The audited form, without the value."""
     return {"name": row.name, "header": row.header}
-
-
-def _record(
-    event: Event,
-    row: EgressCredential,
-    by: Actor,
-    before: dict[str, str] | None,
-    after: dict[str, str] | None,
-    **more: str,
-) -> None:
-    said = {"id": str(row.pk), **difference(before, after), **more}
-    record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)

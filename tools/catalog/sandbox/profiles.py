@@ -8,8 +8,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from sandbox.client import SandboxClient
 from sandbox.levels import at_least
 from sandbox.spec import MIB, Backend, IsolationLevel, Language, Limits
@@ -73,7 +74,7 @@ def create_profile(
         taken = f"There is a sandbox profile {columns['name']} already."
         with unique(taken, code="profile_exists"):
             row = SandboxProfile.objects.create(organization=organization, **columns)
-        _record(Event.PROFILE_CREATE, row, by, None, written(row))
+        record_change(Event.PROFILE_CREATE, row.name, by, None, written(row))
     return row
 
 
@@ -112,7 +113,7 @@ def keep_profile(
     if written(row) == before:
         return row
     row.save(update_fields=[*columns, "updated_at"])
-    _record(Event.PROFILE_CHANGE, row, by, before, written(row))
+    record_change(Event.PROFILE_CHANGE, row.name, by, before, written(row))
     return row
 
 
@@ -137,7 +138,7 @@ def delete_profile(*, row: SandboxProfile, by: Actor) -> None:
             code="has_dependants",
             dependants=names,
         )
-    _record(Event.PROFILE_DELETE, row, by, written(row), None)
+    record_change(Event.PROFILE_DELETE, row.name, by, written(row), None)
     row.delete()
 
 
@@ -323,10 +324,3 @@ def _invalid(flaws: Iterable[dict[str, str]]) -> Malformed:
         code="invalid_sandbox_profile",
         errors=errors,
     )
-
-
-def _record(
-    event: Event, row: SandboxProfile, by: Actor, before: Body | None, after: Body | None
-) -> None:
-    said = difference(before, after)
-    record(event, by=by, outcome=Outcome.CHANGED, subject=row.name, details=dict(said))

@@ -11,8 +11,9 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor, difference, record
-from audit.events import Event, Outcome
+from audit.actions import Actor
+from audit.change_records import record_change
+from audit.events import Event
 from tools.catalog.signatures import newest, sealed_texts
 from tools.catalog.signatures.newest import SignatureFileState
 from tools.catalog.signatures.versions import installation_key
@@ -101,7 +102,7 @@ def distrust_key(*, organization: Organization, key_id: str, by: Actor) -> Signi
         raise Unavailable(f"The directory of keys cannot be written: {error.strerror}.") from None
     row.retired_at, row.distrusted_at = row.retired_at or now, row.distrusted_at or now
     row.save(update_fields=["retired_at", "distrusted_at"])
-    _record(Event.SIGNING_KEY_DISTRUST, row, by, before)
+    record_change(Event.SIGNING_KEY_DISTRUST, row.key_id, by, before, _written(row))
     return row
 
 
@@ -122,7 +123,7 @@ def _create_key(organization: Organization, by: Actor) -> signing.PrivateSigning
     )
     row.voucher = installation_key().sign(_statement(row))
     row.save()
-    _record(Event.SIGNING_KEY_CREATE, row, by, None)
+    record_change(Event.SIGNING_KEY_CREATE, row.key_id, by, None, _written(row))
     return key
 
 
@@ -147,7 +148,7 @@ def _retire(row: SigningKey, by: Actor) -> None:
     before = _written(row)
     row.retired_at = timezone.now()
     row.save(update_fields=["retired_at"])
-    _record(Event.SIGNING_KEY_RETIRE, row, by, before)
+    record_change(Event.SIGNING_KEY_RETIRE, row.key_id, by, before, _written(row))
 
 
 def _statement(row: SigningKey) -> dict[str, Any]:
@@ -165,8 +166,3 @@ def _written(row: SigningKey) -> dict[str, Any]:
         "retired_at": row.retired_at,
         "distrusted_at": row.distrusted_at,
     }
-
-
-def _record(event: Event, row: SigningKey, by: Actor, before: dict[str, Any] | None) -> None:
-    said = difference(before, _written(row))
-    record(event, by=by, outcome=Outcome.CHANGED, subject=row.key_id, details=dict(said))
