@@ -116,7 +116,7 @@ def build_record(
     duration_ms: float | None = None,
 ) -> InsertRow:
     """The row, for a statement that writes others too. The lists it refers to are written here,
-    where this process has not lately done so."""
+    where this process has not done so within the hour."""
     found = filter_catalog(asked, snapshot)
     _store_lists(found, snapshot)
     return (

@@ -59,6 +59,7 @@ def build_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         **({"warnings": admission.warnings} | ended),
     )
     execution.version_label, execution.rate = tool.version, admission.rate
+    execution.goes_out = admission.goes_out
     return execution
 
 
