@@ -37,7 +37,9 @@ def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Tie
     change = licenses.hold(held, by)
     after = {"tier": tier.name}
     if before != after or change.any:
-        record_change(Event.TIER_CHANGE, organization.slug, by, before, after, **change.audit_details())
+        record_change(
+            Event.TIER_CHANGE, organization.slug, by, before, after, **change.audit_details()
+        )
     return change
 
 
