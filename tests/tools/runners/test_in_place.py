@@ -22,7 +22,7 @@ def api(agent: Agent) -> Api:
 
 @pytest.fixture
 def dispatched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The executions that workers are told of."""
+    """The executions that are sent to workers."""
     found: list[object] = []
     monkeypatch.setattr(actions, "tell", found.extend)
     return found
