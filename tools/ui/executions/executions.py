@@ -198,7 +198,9 @@ def agent_filter(request: PageRequest, slug: str) -> dict[str, Any]:
     return {"user": agent.service_account_id}
 
 
-def _filter_older(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
+def _filter_older(
+    request: PageRequest, found: ExecutionQuerySet, before: UUID
+) -> ExecutionQuerySet:
     """The calls older than that call, which may have changed since; none where it is unknown."""
     of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
     moment = of_it.first()
