@@ -4,6 +4,7 @@
 # make test-all [PART=faults]   that, and what is slow by nature; or one part (tests/parts.py)
 # make lint              lint and types alone
 # make soak [KILLS=1000] [CALLS=20000] [SECONDS=0] [SEED=…]   until there were so many, or so long
+# make bench [ROUNDS=5] [BENCH_SECONDS=4]   what a call costs, beside the least that it could
 # make pictures          those of README and docs, anew
 # make lock              pins every dependency anew
 
@@ -12,11 +13,13 @@ PY = .venv/bin/python
 KILLS ?= 1000
 CALLS ?= 20000
 SECONDS ?= 0
+ROUNDS ?= 5
+BENCH_SECONDS ?= 4
 TESTERS ?= 2
 # `random` is another order of the tests in every run, which prints its seed.
 ORDER ?= random
 
-.PHONY: run test test-all environment lint soak pictures lock
+.PHONY: run test test-all environment lint soak bench pictures lock
 # Compiled modules are kept: a run starts dozens of processes that import the same ones.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -50,6 +53,10 @@ soak:
 		--kinds "redis wiped" "redis flushed" --targets
 	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 10 --kinds "postgres killed" --targets
 	SELFATTACK=200000 $(PY) -m pytest -q -s --timeout 0 tests/audit/verification/test_selfattack.py
+
+bench:
+	@sh config/environment.sh requirements.txt tests/requirements.txt
+	@$(PY) -m tests.benchmarks.pipeline --rounds "$(ROUNDS)" --seconds "$(BENCH_SECONDS)"
 
 pictures:
 	@sh config/environment.sh requirements.txt tests/requirements.txt

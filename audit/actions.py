@@ -6,7 +6,8 @@ it; `difference` describes a change for a record's details.
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, IntegrityError
 from uuid_utils.compat import uuid7
 
 from audit.errors import Unwritable
@@ -73,13 +74,15 @@ def record(
     details: dict[str, Any] | None = None,
     payload: dict[str, Any] | None = None,
     sensitive: frozenset[str] = frozenset(),
+    into: list[InsertRow] | None = None,
 ) -> UUID:
     """Append one record; its id. Both `details` and `payload` are redacted here, so that no caller
     can forget it. A user who impersonates the actor is named in `details` as `made_by`.
 
     `payload` is the input or output, by part: it is stored apart, encrypted and erasable, and the
     record has a `<part>_commitment` to its value before redaction. `sensitive` are names of members
-    that are redacted like secrets.
+    that are redacted like secrets. With `into`, the record's rows are appended there: the caller
+    writes them, by `insert_with_evidence` or in a statement of its own.
 
     Raises `Unwritable`, also where keys cannot be read or are not those of the database: the caller
     must not perform the action then.
@@ -116,10 +119,37 @@ def record(
         if kept is not None:
             payload_row = payloads.payload_row(record_id, by.organization, *kept)
             rows.append((AuditPayload, payload_row))
-        insert_rows(*rows)
+        if into is None:
+            insert_rows(*rows)
+        else:
+            into += rows
     except (DatabaseError, InvalidTag, OSError, ValueError) as error:
         raise Unwritable(f"the audit record {event} cannot be written") from error
     return record_id
+
+
+def insert_with_evidence(*rows: InsertRow) -> None:
+    """Rows of an action and of its records, by one statement: all or none.
+
+    Raises `Unwritable` where evidence cannot be written, and `IntegrityError` of other rows.
+    """
+    with writing_evidence():
+        insert_rows(*rows)
+
+
+@contextmanager
+def writing_evidence() -> Iterator[None]:
+    """For a statement that writes records beside other rows. Raises `Unwritable` in place of what
+    the database refuses; an `IntegrityError` of another table stays what it is."""
+    try:
+        yield
+    except IntegrityError as error:
+        table = getattr(getattr(error.__cause__, "diag", None), "table_name", None) or ""
+        if table.startswith("audit_"):
+            raise Unwritable("the audit record cannot be written") from error
+        raise
+    except DatabaseError as error:
+        raise Unwritable("the audit record cannot be written") from error
 
 
 @lru_cache(maxsize=256)

@@ -332,6 +332,8 @@ QUEUE_AGE_S = env_int("QUEUE_AGE_S", 30, least=1, most=3600)
 # How long a call awaits approval.
 CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
 # How long an idempotency key is bound to the request it was first sent with.
+# Which calls the process that accepted them performs, while their callers wait.
+EXECUTE_IN_PLACE = env_choice("EXECUTE_IN_PLACE", "upstream", ("upstream", "none"))
 IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
 # A larger output is stored outside its execution's row and is read by its own URL.
 OUTPUT_INLINE_BYTES = env_int("OUTPUT_INLINE_BYTES", 1024 * 1024, least=1024)

@@ -31,8 +31,11 @@ PYTHON = "def main(parameters):\n    return {'echo': parameters}\n"
 _CORE_BUILTINS = {"read_file", "write_file", "search_knowledge", "web_fetch", "execute_ckvs_query"}
 
 
-def by(organization: Organization) -> Actor:
+def actor(organization: Organization) -> Actor:
     return Actor("system", "tests", organization.slug)
+
+
+by = actor  # as the argument of actions is called
 
 
 def organization(slug: str, tier: str = "Enterprise") -> Organization:
@@ -46,7 +49,7 @@ def agent(organization: Organization, slug: str | None = None, **grants: Any) ->
     if not {"tools", "tool_groups", "giver"} & grants.keys():
         return organizations.copied_agent(organization, slug, **grants)
     return account_actions.create_agent(
-        organization=organization, slug=slug, by=by(organization), **grants
+        organization=organization, slug=slug, by=actor(organization), **grants
     )
 
 
@@ -72,7 +75,7 @@ def _hashed(password: str) -> str:
 
 
 def token(user: User, **options: Any) -> str:
-    return account_actions.create_token(user=user, by=by(user.organization), **options)[1]
+    return account_actions.create_token(user=user, by=actor(user.organization), **options)[1]
 
 
 def caller(agent: Agent) -> Caller:
@@ -98,7 +101,7 @@ def definition(name: str = "echo", **fields: Any) -> dict[str, Any]:
 
 
 def register(organization: Organization, definition: dict[str, Any]) -> Tool:
-    return register_tool(organization=organization, definition=definition, by=by(organization))
+    return register_tool(organization=organization, definition=definition, by=actor(organization))
 
 
 def tool(organization: Organization, name: str = "echo", **fields: Any) -> Tool:
@@ -107,7 +110,7 @@ def tool(organization: Organization, name: str = "echo", **fields: Any) -> Tool:
 
 def install(organization: Organization) -> None:
     """The product's own tools."""
-    install_builtins(organization=organization, by=by(organization))
+    install_builtins(organization=organization, by=actor(organization))
 
 
 def workspace_file(organization: Organization, path: str, content: bytes) -> None:

@@ -17,6 +17,11 @@ SELECT name, halted_reason FROM audit_auditlog
 WHERE halted_at IS NOT NULL
     AND (cardinality(%(names)s::text[]) = 0 OR name = ANY(%(names)s::text[]))
 """
+# The reason why a log is halted, or NULL, within a statement that knows its name.
+HALTED_REASON_SQL = """
+(SELECT g.halted_reason FROM audit_auditlog g
+    WHERE g.name = {name} AND g.halted_at IS NOT NULL)
+"""
 _SILENCE_SQL = """
 SELECT extract(epoch FROM clock_timestamp() - max(sealed_at))::float8,
     EXISTS (SELECT FROM audit_auditrecord)

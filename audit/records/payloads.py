@@ -17,7 +17,7 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from django.db import transaction
+from django.db import connection, transaction
 
 from audit import canonical
 from audit.log import key_files
@@ -180,13 +180,17 @@ def _unwrap_secret(organization: str) -> bytes | None:
         return None
 
 
+@transaction.atomic
 def _new_secret(organization: str) -> bytes:
-    """Replaces a row that does not open. Two at once make one: the first one's remains."""
-    useless = AuditKey.objects.filter(pk=organization).first()
-    if useless is not None:
-        AuditKey.objects.filter(pk=organization, wrapped=useless.wrapped).delete()
-    made = AuditKey(organization=organization, wrapped=_wrap_new_secret(organization))
-    AuditKey.objects.bulk_create([made], ignore_conflicts=True)
+    """Replaces a row that does not open. Two at once make one: the second finds the first one's."""
+    with connection.cursor() as cursor:
+        lock = f"toolcrib:payload-key:{organization}"
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [lock])
+    secret = _unwrap_secret(organization)
+    if secret is not None:
+        return secret
+    AuditKey.objects.filter(pk=organization).delete()
+    AuditKey.objects.create(organization=organization, wrapped=_wrap_new_secret(organization))
     secret = _unwrap_secret(organization)
     if secret is None:
         raise LookupError(f"the key of {organization} was made and is not there")

@@ -77,7 +77,7 @@ def caller_of_execution(execution: Execution) -> Caller:
     `active` is False when the caller has since been suspended, its token was revoked or may no
     longer execute, or it may no longer act in the organization or as the agent.
     """
-    holder, limits, token_good = holder_of_account(
+    holder, limits, token_good = execution.account or holder_of_account(
         user=execution.user_id, organization=execution.organization_id, token=execution.token_id
     )
     caller = build_caller(

@@ -173,6 +173,13 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             "how long a call waits for a person before it is refused, 1 to 10080",
         ),
         DescribedSetting(
+            "EXECUTE_IN_PLACE",
+            "upstream",
+            "`upstream`: calls of MCP servers over HTTP, of tool services and of models are"
+            " performed by the web process, while their callers wait and where it has a place free;"
+            " `none`: workers perform all calls",
+        ),
+        DescribedSetting(
             "IDEMPOTENCY_HOURS",
             "24",
             "how long an idempotency key stands for the request it was first sent with, 1 to 8760",
@@ -356,7 +363,7 @@ VISIBLE = (
     "ALLOWED_HOSTS", "ANCHORS_DIR", "AUDIT_QUIET_SECONDS",
     "CONFIRMATION_MINUTES", "CSRF_TRUSTED_ORIGINS",
     "DATA_UPLOAD_MAX_MEMORY_SIZE", "EGRESS_ALLOW_PRIVATE", "EGRESS_CA_FILE", "EMAIL_FROM",
-    "EXECUTION_GRACE_S", "EXECUTION_LEASE_S", "EXECUTION_QUEUE_S",
+    "EXECUTE_IN_PLACE", "EXECUTION_GRACE_S", "EXECUTION_LEASE_S", "EXECUTION_QUEUE_S",
     "EXECUTION_TIMEOUT_S", "FRESH_SECONDS", "HTTPS", "IDEMPOTENCY_HOURS", "LIVE_STREAMS",
     "LIVE_URL", "MCP_REFERENCES_ALLOWED", "MCP_STDIO_ALLOWED", "RETENTION_DAYS", "MFA_REQUIRED",
     "OIDC_CLIENT_ID", "OIDC_GROUPS_CLAIM", "OIDC_ISSUER", "OIDC_MFA", "OIDC_NAME",

@@ -85,6 +85,16 @@ class TransactionFacts(CurrentFacts):
         return None
 
 
+class ClaimFacts(CurrentFacts):
+    """The same, with the state of the audit log that the claim has read."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._halted = execution.halted_reason is not None
+
+    def audit_halted(self, organization: str) -> AuditHalted | None:
+        return _audit_halted() if self._halted else None
+
+
 CURRENT: Facts = CurrentFacts()
 IN_TRANSACTION: Facts = TransactionFacts()
 

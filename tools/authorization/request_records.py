@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from audit.canonical import commitment
-from audit.inserts import insert_row, json_value
+from audit.inserts import InsertRow, insert_rows, json_value
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.user_permissions import may
@@ -93,9 +93,33 @@ def write_record(
     duration_ms: float | None = None,
 ) -> None:
     """Write the row. An execution's duration is in its own row."""
+    record = build_record(
+        caller,
+        asked,
+        snapshot,
+        kind=kind,
+        session_id=session_id,
+        execution_id=execution_id,
+        duration_ms=duration_ms,
+    )
+    insert_rows(record)
+
+
+def build_record(
+    caller: Caller,
+    asked: EffectiveRequest,
+    snapshot: Snapshot,
+    *,
+    kind: str,
+    session_id: UUID | None = None,
+    execution_id: UUID | None = None,
+    duration_ms: float | None = None,
+) -> InsertRow:
+    """The row, for a statement that writes others too. The lists it refers to are written here,
+    where this process has not done so within the hour."""
     found = filter_catalog(asked, snapshot)
     _store_lists(found, snapshot)
-    insert_row(
+    return (
         RequestRecord,
         {
             "organization_id": caller.organization_id,

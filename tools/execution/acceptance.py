@@ -1,17 +1,22 @@
-"""Acceptance: an admitted call becomes a row, with what it takes along, in one transaction.
+"""Acceptance: an admitted call becomes a row, with what it takes along, all or none of it.
 
 Read `ACCEPTANCE` from left to right. A call whose answer is known is answered here, one that needs
 a person is held here, any other waits for a worker. Whether a person is needed is found out before
 the price, for a held call is never answered from the cache; it is asked for after the budget.
+
+The execution, its evidence and its request record are written by one statement, `write`. Most calls
+need no other, and so no transaction.
 """
 
 import hashlib
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from django.db import transaction
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from audit.inserts import InsertRow
 from tools.accounts.callers import actor_of
 from tools.authorization import request_records
 from tools.catalog import model_prices
@@ -21,19 +26,34 @@ from tools.definitions.results import Status
 from tools.execution import cache, confirmations, shared_consent
 from tools.execution.admission import SKIPPED, ask_gates
 from tools.execution.context import Admission
-from tools.execution.rows import write_row
-from tools.limits import rate_limits
+from tools.execution.rows import build_row, write_rows
+from tools.limits import budgets, rate_limits
 from tools.models import Execution
 from tools.policy import gates
 from tools.policy.gates import Stage
 
 
-@transaction.atomic
 def accept(admission: Admission) -> Execution:
     """The row of a call that may be made. Raises `Refused`; nothing is taken then."""
-    for step in ACCEPTANCE:
-        step(admission)
+    with ExitStack() as admission.transaction:
+        for step in ACCEPTANCE:
+            step(admission)
     return admission.accepted
+
+
+def begin(admission: Admission) -> None:
+    """The steps that follow change rows, together or not at all. Where `write` is the only one that
+    does, its statement is a transaction by itself."""
+    definition = admission.resolved.definition
+    writes_alone = (
+        admission.need is None
+        and admission.session is None
+        and admission.rate is None
+        and definition.cache_ttl_s is None
+        and not budgets.applies(admission.caller, admission.resolved, admission.snapshot)
+    )
+    if not writes_alone:
+        admission.transaction.enter_context(transaction.atomic())
 
 
 def confirm_rate(admission: Admission) -> None:
@@ -74,19 +94,24 @@ def reserve_budget(admission: Admission) -> None:
 
 
 def write(admission: Admission) -> None:
+    """The row, with its evidence: what cannot be put on record is not accepted."""
     if admission.hit is not None:
         ended = cache.ending(admission, admission.hit)
-        admission.execution = write_row(admission, Status.SUCCESS, **ended)
-        return
-    status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
-    admission.execution = write_row(admission, status)
+        admission.execution = build_row(admission, Status.SUCCESS, **ended)
+    else:
+        status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
+        admission.execution = build_row(admission, status)
+    # The key of an organization's evidence may be made first, then the lists of a request: each
+    # waits for whoever makes it at the same time.
+    belonging = [*_evidence(admission), _request_record(admission)]
+    write_rows(admission.execution, *belonging)
 
 
-def put_on_record(admission: Admission) -> None:
-    """Before anybody can take it: what cannot be put on record is not accepted. What is held or
-    answered at once is told by a record of its own."""
+def _evidence(admission: Admission) -> list[InsertRow]:
+    """What is held or answered at once has a record of its own."""
+    rows: list[InsertRow] = []
     if admission.need is not None or admission.hit is not None:
-        return
+        return rows
     execution, caller, tool = admission.accepted, admission.caller, admission.resolved
     record(
         Event.TOOL_ACCEPT,
@@ -111,6 +136,19 @@ def put_on_record(admission: Admission) -> None:
             **execution.parentage,
             **execution.retried,
         },
+        into=rows,
+    )
+    return rows
+
+
+def _request_record(admission: Admission) -> InsertRow:
+    return request_records.build_record(
+        admission.caller,
+        admission.asked,
+        admission.snapshot,
+        kind="execute",
+        session_id=admission.accepted.session_id,
+        execution_id=admission.accepted.pk,
     )
 
 
@@ -123,17 +161,6 @@ def hold(admission: Admission) -> None:
         confirmations.hold(admission, admission.need)
 
 
-def note(admission: Admission) -> None:
-    request_records.write_record(
-        admission.caller,
-        admission.asked,
-        admission.snapshot,
-        kind="execute",
-        session_id=admission.accepted.session_id,
-        execution_id=admission.accepted.pk,
-    )
-
-
 def serve(admission: Admission) -> None:
     if admission.hit is not None:
         cache.serve(admission, admission.hit)
@@ -141,13 +168,12 @@ def serve(admission: Admission) -> None:
 
 Step = Callable[[Admission], None]
 ACCEPTANCE: tuple[Step, ...] = (
-    confirm_rate,
     find_need,
+    begin,
+    confirm_rate,
     find_price,
     reserve_budget,
     write,
-    put_on_record,
-    note,
     hold,
     serve,
 )

@@ -14,7 +14,7 @@ from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused
-from tools.execution import bell, cancelling, sessions
+from tools.execution import bell, cancelling, in_place, sessions
 from tools.execution.call import Call
 from tools.execution.hints import tell
 from tools.execution.pipeline import admit
@@ -35,7 +35,7 @@ def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
     """
     deadline = time.monotonic() + wait_s
     with bell.listening(call.id) as listener:
-        execution = _earlier(caller, call) or _request(caller, call)
+        execution = _earlier(caller, call) or _request(caller, call, wait_s)
         if execution.pk == call.id:
             return _at_its_end(execution, listener, deadline)
     with bell.listening(execution.pk) as listener:
@@ -139,7 +139,7 @@ def _at_its_end(
     return execution
 
 
-def _request(caller: Caller, call: Call) -> Execution:
+def _request(caller: Caller, call: Call, wait_s: float) -> Execution:
     try:
         execution = admit(caller, call)
     except (IntegrityError, sessions.Overtaken) as error:
@@ -151,8 +151,23 @@ def _request(caller: Caller, call: Call) -> Execution:
             raise sessions.busy(caller, call) from None
         raise
     if execution.status == Status.PENDING:
-        hint(execution)
+        execution = _dispatch(execution, wait_s)
     return execution
+
+
+def _dispatch(execution: Execution, wait_s: float) -> Execution:
+    """Perform it here, where it only goes out and its caller waits; else tell a worker."""
+    if not in_place.may_perform(execution, wait_s):
+        hint(execution)
+        return execution
+    freed = in_place.perform_here(execution.pk)
+    if freed:
+        tell(freed)
+    done = Execution.objects.answer(execution.pk)
+    done.rate = execution.rate
+    if done.status == Status.PENDING:
+        hint(execution)
+    return done
 
 
 def hint(execution: Execution) -> None:

@@ -1,6 +1,7 @@
 """What the steps of the road share: a call on its way in, and an execution in a worker's hands."""
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -15,13 +16,16 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Rate, Status
 from tools.definitions.tool import ToolDefinition
+from tools.definitions.vocabulary import ToolType
 from tools.execution.call import Call
 from tools.execution.outputs import Parcel
 from tools.limits.answers import CountedLimits
-from tools.models import Execution, Session
+from tools.models import Execution, Session, Transport
 from tools.policy import isolation_levels
 from tools.policy.approval_requirements import ApprovalRequirement
 from tools.policy.questions import CallTerms, EffectiveRequest, Question
+
+_UPSTREAM = frozenset({ToolType.SERVICE, ToolType.PROMPT, ToolType.TEXT_COMPLETION})
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Admission:
     cost: Decimal = Decimal(0)
     limits: CountedLimits = field(init=False)
     execution: Execution | None = None
+    transaction: ExitStack = field(default_factory=ExitStack)  # of its acceptance
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -109,6 +114,16 @@ class Admission:
             at_entry_point=self.call.at_its_door,
             call=terms,
         )
+
+    @property
+    def goes_out(self) -> bool:
+        """Whether the call is but a request to another server; those over stdio are processes of
+        the workers."""
+        definition = self.resolved.definition
+        if definition.type != ToolType.MCP:
+            return definition.type in _UPSTREAM
+        server = self.snapshot.mcp_servers.get(definition.raw["implementation"]["server"])
+        return server is not None and server.transport != Transport.STDIO
 
     @property
     def timeout_s(self) -> float:

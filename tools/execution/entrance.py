@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from audit.actions import record
 from audit.events import Event, Outcome
+from audit.inserts import InsertRow
 from tools import metrics
 from tools.accounts.callers import actor_of
 from tools.authorization import request_records
@@ -23,7 +24,7 @@ from tools.execution.acceptance import accept
 from tools.execution.admission import ADMISSION
 from tools.execution.call import Call
 from tools.execution.context import Admission
-from tools.execution.rows import write_row
+from tools.execution.rows import build_row, write_rows
 from tools.limits import load_shedder
 from tools.models import Execution
 
@@ -84,11 +85,11 @@ def transitions_of(execution: Execution) -> list[dict[str, str]]:
     ]
 
 
-@transaction.atomic
 def _record_refusal(admission: Admission, refusal: Refused) -> None:
-    """The refused call as a row and as evidence, in a transaction of their own."""
+    """The refused call as a row and as evidence, by one statement."""
     invalid = isinstance(refusal, InvalidCall)
-    execution = write_row(
+    belonging: list[InsertRow] = []
+    execution = build_row(
         admission,
         Status(refusal.status),
         completed_at=timezone.now(),
@@ -96,7 +97,6 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         error_message=refusal.message,
         error_details=refusal.details,
     )
-    events.append(execution.pk, EventType.FAILED, refusal.message)
     record(
         Event.TOOL_INVALID if invalid else Event.TOOL_DENY,
         by=actor_of(admission.caller),
@@ -117,16 +117,21 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
             **execution.retried,
             "license_tier": tier_now(admission.snapshot).name,
         },
+        into=belonging,
     )
-    # After the evidence, as in `accept`: both may wait for who writes the first of their kind.
-    request_records.write_record(
-        admission.caller,
-        admission.asked,
-        admission.snapshot,
-        kind="execute",
-        session_id=execution.session_id,
-        execution_id=execution.pk,
-    )
+    belonging += [
+        events.first_of(execution.pk, EventType.FAILED, refusal.message),
+        # After the evidence, as in `accept`: both may wait for who writes the first of their kind.
+        request_records.build_record(
+            admission.caller,
+            admission.asked,
+            admission.snapshot,
+            kind="execute",
+            session_id=execution.session_id,
+            execution_id=execution.pk,
+        ),
+    ]
+    write_rows(execution, *belonging)
     metrics.denials.labels(refusal.code).inc()
     if refusal.code == "tool_not_in_state":
         metrics.invalid_transitions.labels(admission.resolved.name).inc()

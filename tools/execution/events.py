@@ -1,10 +1,13 @@
 """What happened to an execution, as rows that can be replayed and followed."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from uuid import UUID
 
 from django.db import connection
 
+from audit.actions import writing_evidence
+from audit.inserts import InsertRow
 from config.http import request_queue
 from tools.definitions.results import EventType
 from tools.execution import bell
@@ -13,9 +16,19 @@ from tools.models import Execution, ExecutionEvent
 HEARTBEAT_S = 15.0
 
 
-def append(execution_id: UUID, kind: EventType, message: str = "") -> None:
-    """Add the next event; call it in the transaction of what it tells."""
-    ExecutionEvent.objects.append(execution_id, kind, message)
+def append(
+    execution_id: UUID, kind: EventType, message: str = "", evidence: Sequence[InsertRow] = ()
+) -> None:
+    """Add the next event; call it in the transaction of what it is about. Raises `Unwritable` where
+    the evidence beside it cannot be written."""
+    with writing_evidence() if evidence else nullcontext():
+        ExecutionEvent.objects.append(execution_id, kind, message, evidence)
+
+
+def first_of(execution_id: UUID, kind: EventType, message: str = "") -> InsertRow:
+    """The first event of an execution, for the statement that writes its row."""
+    values = {"execution_id": execution_id, "sequence": 1, "type": str(kind)}
+    return ExecutionEvent, values | {"message": message[:1000]}
 
 
 def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:

@@ -6,7 +6,7 @@ a `Performance`; the first that decides the result sets it, and `finish` always 
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -16,14 +16,15 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import record
+from audit.actions import record, writing_evidence
 from audit.events import Event
 from audit.events import Outcome as Evidence
+from audit.inserts import InsertRow
 from config.logs import request_id
 from tools import metrics
 from tools.accounts.callers import caller_of_execution
 from tools.authorization import pins
-from tools.authorization.facts import IN_TRANSACTION, authorize_call, question_of
+from tools.authorization.facts import ClaimFacts, authorize_call, question_of
 from tools.authorization.known_names import group_label
 from tools.catalog.registry import catalog_tool
 from tools.catalog.signatures import versions
@@ -92,7 +93,7 @@ def _ask_gates(performance: Performance, tool: CatalogTool, *stages: Stage) -> N
         EffectiveRequest.of(execution.requested_groups, execution.state),
         performance.snapshot,
         at_entry_point=execution.options.get("at_its_door") is True,
-        facts=IN_TRANSACTION,
+        facts=ClaimFacts(execution),
     )
     authorize_call(question, gates.select(*stages, skip=SKIPPED))
 
@@ -139,14 +140,11 @@ def check_signature(performance: Performance) -> None:
 
 
 def record_start(performance: Performance) -> None:
-    """No record, no run: this stands in the claim's transaction.
-
-    Its payload is small, and shows before the run that the result's will find room.
-    """
+    """No record, no run: this stands in the claim's transaction."""
     execution = performance.execution
     if performance.result is not None or execution.parked_below is not None:
         return
-    events.append(execution.pk, EventType.STARTED)
+    evidence: list[InsertRow] = []
     record(
         Event.TOOL_START,
         by=performance.actor,
@@ -154,8 +152,8 @@ def record_start(performance: Performance) -> None:
         subject=execution.tool_name,
         digest=performance.tool.digest,
         execution_id=execution.pk,
-        payload={"options": execution.options},
         details={
+            "options": execution.options,
             "session": str(execution.session_id) if execution.session_id else None,
             "requested_groups": execution.requested_groups,
             "granted_groups": sorted(performance.caller.granted_groups),
@@ -168,7 +166,9 @@ def record_start(performance: Performance) -> None:
             "worker": performance.worker,
             **execution.parentage,
         },
+        into=evidence,
     )
+    events.append(execution.pk, EventType.STARTED, evidence=evidence)
 
 
 def compose(performance: Performance) -> None:
@@ -183,33 +183,48 @@ def finish(performance: Performance) -> None:
         return
     if performance.result is None:
         raise LookupError("no step decided the result")
-    with transaction.atomic():
-        _write_down(performance, performance.result)
+    _write_down(performance, performance.result)
 
 
 def _write_down(performance: Performance, result: Result) -> None:
     _own_up(performance, result)
     _tell_boundary(performance, result)
-    if _ended(performance, result) or _seen_once_more(performance, result):
+    if _ended(performance, result):
         return
-    record_late(performance, result.status, network=result.network)
-    if result.status == Status.SUCCESS:  # it may be ours still, and cancelled meanwhile
-        performance.result = _discarded(performance)
-        _ended(performance, performance.result)
+    with transaction.atomic():
+        if _seen_once_more(performance, result):
+            return
+        record_late(performance, result.status, network=result.network)
+        if result.status == Status.SUCCESS:  # it may be ours still, and cancelled meanwhile
+            performance.result = _discarded(performance)
+            _ended(performance, performance.result)
 
 
 def _ended(performance: Performance, result: Result) -> bool:
-    """False when the fence was lost, or the success of a cancelled call came too late."""
+    """False when the fence was lost, or the success of a cancelled call came too late.
+
+    The end and its evidence are one statement; most calls need no other, and so no transaction.
+    """
     execution, success = performance.execution, result.status == Status.SUCCESS
     parcel = (result.parcel or outputs.packed(result.output)) if success else outputs.NOTHING
     ending = _ending(performance, result, parcel)
-    if not Execution.objects.finish(execution.pk, execution.fence, ending):
-        return False
-    outputs.put_away(execution.organization_id, parcel)
-    for step in SETTLEMENT:
-        step(performance, result)
-    _record_end(performance, result, parcel)
+    evidence = _end_evidence(performance, result, parcel)
+    alone = not parcel.content and not _settles_more(performance)
+    with nullcontext() if alone else transaction.atomic():
+        with writing_evidence():
+            if not Execution.objects.finish(execution.pk, execution.fence, ending, evidence):
+                return False
+        outputs.put_away(execution.organization_id, parcel)
+        for step in SETTLEMENT:
+            step(performance, result)
+    _count_end(performance, result)
     return True
+
+
+def _settles_more(performance: Performance) -> bool:
+    """Whether a step of `SETTLEMENT` may change a row."""
+    moves = performance.definition.raw["state"] is not None
+    return performance.execution.reserved or moves or bool(performance.leads)
 
 
 def _own_up(performance: Performance, result: Result) -> None:
@@ -313,7 +328,8 @@ def _state_after(performance: Performance, result: Result) -> str:
     return performance.definition.raw["state"] or state
 
 
-def _record_end(performance: Performance, result: Result, parcel: Parcel) -> None:
+def _end_evidence(performance: Performance, result: Result, parcel: Parcel) -> list[InsertRow]:
+    rows: list[InsertRow] = []
     execution = performance.execution
     refused = result.status == Status.PERMISSION_DENIED
     success = result.status == Status.SUCCESS
@@ -341,7 +357,13 @@ def _record_end(performance: Performance, result: Result, parcel: Parcel) -> Non
             "resources": result.metrics,
             **({"network": result.network} if result.network else {}),
         },
+        into=rows,
     )
+    return rows
+
+
+def _count_end(performance: Performance, result: Result) -> None:
+    execution = performance.execution
     metrics.executions.labels(execution.tool_name, result.status).inc()
     metrics.execution_seconds.labels(execution.tool_name).observe(
         time.perf_counter() - performance.began

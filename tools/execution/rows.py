@@ -1,4 +1,7 @@
-"""The row of a call, as its admission left it."""
+"""The row of a call, as its admission left it.
+
+It is written together with what belongs to it, evidence above all, by one statement.
+"""
 
 from decimal import Decimal
 from functools import partial
@@ -6,6 +9,8 @@ from typing import Any
 
 from django.db import transaction
 
+from audit.actions import insert_with_evidence
+from audit.inserts import InsertRow
 from config.logs import request_id
 from tools.definitions.results import REFUSED, Status
 from tools.execution import bell
@@ -13,7 +18,8 @@ from tools.execution.context import Admission
 from tools.models import Execution
 
 
-def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
+def build_row(admission: Admission, status: Status, **ended: Any) -> Execution:
+    """Not written yet: see `write_rows`."""
     call, caller, tool = admission.call, admission.caller, admission.resolved
     # A refusal is not kept under its key: what was wrong may be put right and asked again.
     refused = status in REFUSED
@@ -53,6 +59,12 @@ def write_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         **({"warnings": admission.warnings} | ended),
     )
     execution.version_label, execution.rate = tool.version, admission.rate
-    Execution.objects.accept(execution)
-    transaction.on_commit(partial(bell.announce, execution.pk))
+    execution.goes_out = admission.goes_out
     return execution
+
+
+def write_rows(execution: Execution, *belonging: InsertRow) -> None:
+    """Raises `Unwritable` where evidence cannot be written, `IntegrityError` where another row has
+    the execution's idempotency key or its place."""
+    insert_with_evidence(Execution.objects.insert_of(execution), *belonging)
+    transaction.on_commit(partial(bell.announce, execution.pk))

@@ -98,6 +98,11 @@ class _Shortage:
         return max(1, math.ceil((self.ends_at - self.now).total_seconds()))
 
 
+def applies(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
+    """Whether a call of the tool reserves anything."""
+    return bool(_applicable_allowances(caller, tool, snapshot))
+
+
 def reserve(
     execution_id: UUID,
     *,

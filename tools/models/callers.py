@@ -1,6 +1,7 @@
 """The one indexed query behind each call: a token's holder, or an account's, with the
 organization's revision. Plain rows, no objects: every request runs it."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -20,9 +21,10 @@ _BY_TOKEN = f"""
     LEFT JOIN tools_agent a ON a.service_account_id = u.id
     WHERE t.public_id = %s
 """  # noqa: S608
+_STILL_VALID = "t.revoked_at IS NULL AND t.expires_at > now()"
 _OF_ACCOUNT = f"""
     SELECT {_HOLDER}, t.scopes, t.groups, t.tools, coalesce(
-        t.revoked_at IS NULL AND t.expires_at > now(), %(token)s::uuid IS NULL
+        {_STILL_VALID}, %(token)s::uuid IS NULL
     )
     FROM tools_user u
     JOIN tools_organization o ON o.id = %(organization)s
@@ -37,6 +39,18 @@ _OF_AGENTS = f"""
     JOIN tools_organization o ON o.id = a.organization_id
     WHERE a.id = ANY(%s)
 """  # noqa: S608
+
+
+# The account of an execution `w`, within another statement: columns that `account_of` reads.
+ACCOUNT_JOINS = """
+    JOIN tools_user u ON u.id = w.user_id
+    JOIN tools_organization o ON o.id = w.organization_id
+    LEFT JOIN tools_agent a ON a.service_account_id = u.id
+    LEFT JOIN tools_token t ON t.id = w.token_id AND t.user_id = u.id
+"""
+ACCOUNT_COLUMNS = f"""
+    {_HOLDER}, t.scopes, t.groups, t.tools, coalesce({_STILL_VALID}, w.token_id IS NULL)
+"""
 
 
 class Holder(NamedTuple):
@@ -85,20 +99,26 @@ class TokenLimits(NamedTuple):
     tools: list[str] | None
 
 
+type Account = tuple[Holder, TokenLimits, bool]  # with whether the token is valid
+
+
 def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
     row = _one(_BY_TOKEN, [public_id])
     width = len(Holder._fields)
     return (Holder(*row[:width]), TokenRow(*row[width:])) if row else None
 
 
-def holder_of_account(
-    *, user: UUID, organization: UUID, token: UUID | None
-) -> tuple[Holder, TokenLimits, bool]:
+def holder_of_account(*, user: UUID, organization: UUID, token: UUID | None) -> Account:
     """The account's owner and the token's narrowing by current rows, and whether the token is still
     valid."""
     row = _one(_OF_ACCOUNT, {"user": user, "organization": organization, "token": token})
     if row is None:
         raise LookupError("the account is gone")
+    return account_of(row)
+
+
+def account_of(row: Sequence[Any]) -> Account:
+    """The same of a row with `ACCOUNT_COLUMNS`."""
     width = len(Holder._fields)
     return Holder(*row[:width]), TokenLimits(*row[width:-1]), row[-1]
 

@@ -1,5 +1,6 @@
 """Executions and their events."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -9,6 +10,7 @@ from django.db import connection, models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from audit.inserts import InsertRow, inserts_for_each
 from tools.definitions.results import (
     FAILURES,
     FINAL,
@@ -19,6 +21,7 @@ from tools.definitions.results import (
     Status,
 )
 from tools.models.agent import Agent
+from tools.models.callers import Account
 from tools.models.execution_queryset import (
     KEEPS_OUTPUT,
     MOST_PLACE,
@@ -186,9 +189,12 @@ class Execution(models.Model):
     resolution_reason = models.CharField(max_length=500, blank=True)
 
     version_label: str  # where a query or the execution pipeline has set it
+    account: Account | None = None  # of its caller, as the claim read it
+    halted_reason: str | None = None  # of its organization's audit log, as the claim read it
     held: bool = True  # whether an approval was required; set by the claim
     reserved: bool = True  # whether it has reserved an allowance; set by the claim
     limited: bool = True  # whether others may wait for its slot; set by the claim
+    goes_out: bool = False  # whether it only sends a request elsewhere; set by the admission
     rate: Rate | None = None  # of the request that made it; not stored
     objects = ExecutionQuerySet.as_manager()
 
@@ -418,18 +424,23 @@ _APPEND = """
     SELECT %(execution)s, coalesce(max(sequence), 0) + 1, %(type)s, %(message)s
     FROM tools_executionevent WHERE execution_id = %(execution)s
 """
+_ONCE = "once AS (SELECT 1), "
 
 
 class EventQuerySet(models.QuerySet["ExecutionEvent"]):
-    def append(self, execution_id: UUID, kind: EventType, message: str) -> None:
-        """Numbered by the database; concurrent events never get the same number."""
-        values: dict[str, Any] = {
-            "execution": execution_id,
-            "type": str(kind),
-            "message": message[:1000],
-        }
+    def append(
+        self,
+        execution_id: UUID,
+        kind: EventType,
+        message: str,
+        evidence: Sequence[InsertRow] = (),
+    ) -> None:
+        """Numbered by the database; concurrent events never get the same number. Evidence is
+        written by the same statement."""
+        parts, values = inserts_for_each("once", evidence)
+        values |= {"execution": execution_id, "type": str(kind), "message": message[:1000]}
         with connection.cursor() as cursor:
-            cursor.execute(_APPEND, values)
+            cursor.execute(f"WITH {_ONCE}{parts}event AS ({_APPEND}) SELECT 1", values)
 
 
 class ExecutionEvent(models.Model):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -12,7 +13,8 @@ from django.db import connection, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from audit.inserts import insert_row, json_value
+from audit.inserts import InsertRow, inserts_for_each, json_value
+from audit.log.log_status import HALTED_REASON_SQL
 from tools.definitions.results import (
     FAILURES,
     FINAL,
@@ -21,6 +23,13 @@ from tools.definitions.results import (
     event_for,
 )
 from tools.models.advisory_locks import take_lock
+from tools.models.callers import (
+    ACCOUNT_COLUMNS,
+    ACCOUNT_JOINS,
+    Holder,
+    TokenLimits,
+    account_of,
+)
 from tools.models.queue import waiting_condition
 
 if TYPE_CHECKING:
@@ -79,22 +88,29 @@ _CLAIM = """
         started_at = CASE WHEN composite THEN coalesce(started_at, clock_timestamp())
             ELSE clock_timestamp() END,
         lease_until = clock_timestamp() + %(lease)s
-    WHERE status = %(pending)s AND id = (
-        SELECT w.id FROM tools_execution w
+    FROM (
+        SELECT w.id, {halted}, {account}
+        FROM tools_execution w {joins}
         WHERE w.id = %(pk)s AND w.status = %(pending)s AND ({going}) AND {room}
             AND w.organization_id <> ALL(%(full)s::uuid[])
-        FOR NO KEY UPDATE SKIP LOCKED
-    )
-    RETURNING id, organization_id, user_id, agent_id, token_id, tool_name, tool_version_id,
-        made_by_id, parent_id, place, depth, composite, parked_below, memory, cancelled_places,
-        cancel_requested_at,
-        parameters, refers_to, requested_groups, state, session_id, options, cache_key, cost,
-        timeout_s, request_id, source_ip, status, fence, attempt, worker, queued_at, started_at,
-        error_details,
+        FOR NO KEY UPDATE OF w SKIP LOCKED
+    ) AS taken ({taken})
+    WHERE status = %(pending)s AND id = taken_id
+    RETURNING {columns},
         EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = tools_execution.id) AS held,
         EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = tools_execution.id)
-            AS reserved, %(limited)s::boolean AS limited
+            AS reserved, %(limited)s::boolean AS limited, {taken}
 """
+_CLAIMED_COLUMNS = (
+    "id", "organization_id", "user_id", "agent_id", "token_id", "tool_name", "tool_version_id",
+    "made_by_id", "parent_id", "place", "depth", "composite", "parked_below", "memory",
+    "cancelled_places", "cancel_requested_at", "parameters", "refers_to", "requested_groups",
+    "state", "session_id", "options", "cache_key", "cost", "timeout_s", "request_id", "source_ip",
+    "status", "fence", "attempt", "worker", "queued_at", "started_at", "created_at",
+    "error_details",
+)  # fmt: skip
+_ACCOUNT_WIDTH = len(Holder._fields) + len(TokenLimits._fields) + 1
+_TAKEN = ("taken_id", "halted_reason", *(f"account_{number}" for number in range(_ACCOUNT_WIDTH)))
 _UNLIMITED = """
     NOT EXISTS (SELECT FROM tools_organization o
         WHERE o.id = w.organization_id AND o.max_concurrency IS NOT NULL)
@@ -117,7 +133,7 @@ _ROOM = """
         WHERE r.organization_id = w.organization_id AND r.status = 'Running'
             AND r.tool_name = w.tool_name))
 """
-_FINISH = """
+_ENDED = """
     WITH ended AS (
     UPDATE tools_execution
     SET status = %(status)s, output = %(output)s, output_digest = %(output_digest)s,
@@ -131,12 +147,16 @@ _FINISH = """
         idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
     WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
         AND (cancel_requested_at IS NULL OR %(status)s <> %(success)s)
-    RETURNING id)
+    RETURNING id),
+"""
+_END_EVENT = """
+    ended_event AS (
     INSERT INTO tools_executionevent (execution_id, sequence, type, message)
     SELECT ended.id, 1 + (
         SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
     ), %(event)s, %(message)s
-    FROM ended
+    FROM ended RETURNING execution_id)
+    SELECT execution_id FROM ended_event
 """
 
 _HINT_AGAIN = """
@@ -164,17 +184,39 @@ _ANSWER = """
 """
 
 
+@cache
+def _claim_statement(room: str) -> str:
+    return _CLAIM.format(
+        going=_MAY_GO_ON.format(waits=waiting_condition("w")),
+        room=room,
+        halted=HALTED_REASON_SQL.format(name="o.slug"),
+        account=ACCOUNT_COLUMNS,
+        joins=ACCOUNT_JOINS,
+        columns=", ".join(_CLAIMED_COLUMNS),
+        taken=", ".join(_TAKEN),
+    )
+
+
+@cache
+def _insert_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]:
+    """Those that the database does not fill, and whether each is JSON."""
+    fields = model._meta.local_concrete_fields
+    return tuple(
+        (field.attname, isinstance(field, models.JSONField))
+        for field in fields
+        if field.attname not in _DATABASE_FILLS
+    )
+
+
 class ExecutionQuerySet(models.QuerySet["Execution"]):
-    def accept(self, execution: "Execution") -> None:
-        """Write a new row; the execution was made in memory with all its fields."""
-        fields = execution._meta.local_concrete_fields
+    def insert_of(self, execution: "Execution") -> InsertRow:
+        """The insert of a new row, which was made in memory with all its fields."""
         row: dict[str, Any] = {}
-        for field in fields:
-            value = getattr(execution, field.attname)
-            if value is not None and field.attname not in _DATABASE_FILLS:
-                is_json = isinstance(field, models.JSONField)
-                row[field.attname] = json_value(value) if is_json else value
-        insert_row(self.model, row)
+        for column, is_json in _insert_columns(self.model):
+            value = getattr(execution, column)
+            if value is not None:
+                row[column] = json_value(value) if is_json else value
+        return self.model, row
 
     def claim(
         self,
@@ -218,28 +260,36 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self._claimed(_ROOM, values | {"limited": True, "here": here, "tool": tool})
 
     def _claimed(self, room: str, values: dict[str, Any]) -> "Execution | None":
-        claim = _CLAIM.replace("{going}", _MAY_GO_ON.replace("{waits}", waiting_condition("w")))
-        return next(iter(self.raw(claim.replace("{room}", room), values)), None)
+        execution = next(iter(self.raw(_claim_statement(room), values)), None)
+        if execution is not None:
+            columns = [getattr(execution, name) for name in _TAKEN[2:]]
+            execution.account = account_of(columns)
+        return execution
 
     def held(self, pk: UUID, fence: int) -> "ExecutionQuerySet":
         """The row, as long as the holder of this fence still owns it."""
         return self.filter(pk=pk, fence=fence, status=Status.RUNNING)
 
-    def finish(self, pk: UUID, fence: int, result: "Ending") -> bool:
+    def finish(
+        self, pk: UUID, fence: int, result: "Ending", evidence: Sequence[InsertRow] = ()
+    ) -> bool:
         """True when the holder of the fence ended it; False when it had lost it meanwhile, or when
         it succeeded after it had been cancelled.
 
-        The one terminal event is written by the same statement.
+        The one terminal event, and evidence of the end, are written by the same statement, or
+        nothing is.
         """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
         for column in ("output", "error_details", "metrics", "memory", "warnings"):
             values[column] = None if values[column] is None else json_value(values[column])
+        parts, evidence_values = inserts_for_each("ended", evidence)
+        values |= evidence_values | {"pk": pk, "fence": fence, "running": Status.RUNNING}
+        values |= {"success": Status.SUCCESS}
+        values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
+        # A refusal releases its idempotency key, since its cause may be fixed.
+        values["kept"] = result.status not in REFUSED
         with connection.cursor() as cursor:
-            values |= {"pk": pk, "fence": fence, "running": Status.RUNNING}
-            values |= {"success": Status.SUCCESS}
-            values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
-            # A refusal releases its idempotency key, since its cause may be fixed.
-            cursor.execute(_FINISH, values | {"kept": result.status not in REFUSED})
+            cursor.execute(f"{_ENDED} {parts} {_END_EVENT}", values)
             return cursor.rowcount == 1
 
     def shown(self) -> "ExecutionQuerySet":

@@ -1,0 +1,115 @@
+"""Calls that the process which accepted them performs: those that go out, while a caller waits."""
+
+from collections.abc import Callable
+
+import pytest
+
+from audit.models import AuditRecord
+from config.settings import WORKER_THREADS
+from tests import factories
+from tests.api import Api
+from tests.stubs.mcp import McpStub
+from tools.execution import actions, capacity
+from tools.models import Agent, Execution, McpServer, Tool, Transport
+
+pytestmark = pytest.mark.usefixtures("alone", "loopback_is_open")
+
+
+@pytest.fixture
+def api(agent: Agent) -> Api:
+    return factories.api(agent)
+
+
+@pytest.fixture
+def dispatched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The executions that are sent to workers."""
+    found: list[object] = []
+    monkeypatch.setattr(actions, "tell", found.extend)
+    return found
+
+
+def status_of(api: Api, tool: str = "echo", **options: object) -> str:
+    options = {"wait_s": 30, "timeout": "PT5S", **options}
+    return api.execute(tool, {"a": 1} if tool == "echo" else {}, options=options).json()["status"]
+
+
+def test_a_call_of_a_server_is_performed_by_who_accepted_it(
+    api: Api, imported: Callable[[], Tool], dispatched: list[object]
+) -> None:
+    imported()
+    assert status_of(api) == "Success"
+    assert dispatched == []
+    execution = Execution.objects.latest("created_at")
+    assert (execution.fence, execution.attempt) == (1, 1)
+    records = AuditRecord.objects.filter(execution_id=execution.pk).order_by("id")
+    codes = list(records.values_list("code", flat=True))
+    assert codes == ["TOOL.ACCEPT", "TOOL.START", "TOOL.END"]
+
+
+def test_its_failure_is_the_answer(
+    api: Api, imported: Callable[[], Tool], stub: McpStub, dispatched: list[object]
+) -> None:
+    imported()
+    stub.tools["echo"].does = lambda given: {"content": [], "isError": True}
+    assert status_of(api) == "Failed"
+    assert dispatched == []
+
+
+@pytest.mark.parametrize(
+    ("options", "workers"),
+    [({"wait_s": 0}, 1), ({"wait_s": 1}, 1), ({"wait_s": 0, "require_confirmation": True}, 0)],
+    ids=["not waited for", "not to its end", "held"],
+)
+def test_workers_perform_what_may_outlast_its_caller(
+    api: Api,
+    imported: Callable[[], Tool],
+    dispatched: list[object],
+    options: dict[str, object],
+    workers: int,
+) -> None:
+    imported()
+    assert status_of(api, **options) in {"Pending", "RequiresConfirmation"}
+    assert len(dispatched) == workers
+
+
+def test_workers_perform_what_has_no_place_here(
+    api: Api, imported: Callable[[], Tool], dispatched: list[object]
+) -> None:
+    imported()
+    for _ in range(WORKER_THREADS):
+        assert capacity.take(wait=False)
+    try:
+        answer = api.execute("echo", {"a": 1}, options={"wait_s": 1, "timeout": "PT1S"})
+    finally:
+        for _ in range(WORKER_THREADS):
+            capacity.give()
+    assert answer.json()["status"] == "Pending"
+    assert len(dispatched) == 1
+
+
+def test_workers_perform_all_calls_where_the_setting_says_so(
+    api: Api, imported: Callable[[], Tool], dispatched: list[object], settings: object
+) -> None:
+    settings.EXECUTE_IN_PLACE = "none"  # type: ignore[attr-defined]
+    imported()
+    assert status_of(api, wait_s=1, timeout="PT1S") == "Pending"
+    assert len(dispatched) == 1
+
+
+def test_workers_perform_calls_of_servers_that_they_start(
+    api: Api, imported: Callable[[], Tool], server: McpServer, dispatched: list[object]
+) -> None:
+    imported()
+    McpServer.objects.filter(pk=server.pk).update(transport=Transport.STDIO, command="true", url="")
+    server.organization.save()
+    assert status_of(api, wait_s=1, timeout="PT1S") == "Pending"
+    assert len(dispatched) == 1
+
+
+def test_workers_perform_what_runs_in_the_sandbox(
+    api: Api, agent: Agent, dispatched: list[object]
+) -> None:
+    factories.tool(agent.organization, "echo")
+    answer = api.execute("echo", {"text": "x"}, options={"wait_s": 1, "timeout": "PT1S"})
+    assert answer.json()["status"] == "Pending"
+    assert len(dispatched) == 1
