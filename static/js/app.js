@@ -52,8 +52,8 @@ document.addEventListener("htmx:afterSettle", (event) => {
 
 // A message for screen readers is also shown as a toast.
 let shown = 0;
-document.addEventListener("said", (event) => {
-  const said = document.getElementById("said");
+document.addEventListener("toast", (event) => {
+  const said = document.getElementById("toast");
   said.textContent = event.detail.text;
   said.className = "toast";
   clearTimeout(shown);
@@ -119,7 +119,7 @@ document.addEventListener("click", (event) => {
   if (!link || !navigator.clipboard) return;
   event.preventDefault();
   navigator.clipboard.writeText(link.href).then(
-    () => document.dispatchEvent(new CustomEvent("said", { detail: { text: "The address is copied." } })),
+    () => document.dispatchEvent(new CustomEvent("toast", { detail: { text: "The address is copied." } })),
     () => location.assign(link.href),
   );
 });

@@ -6,7 +6,7 @@
   const palette = document.getElementById("palette");
   const field = document.getElementById("go-to");
   const goals = document.getElementById("goals");
-  const said = document.getElementById("goals-said");
+  const said = document.getElementById("palette-status");
   let awaited = false; // Enter was pressed before the response arrived
 
   const links = () => [...goals.querySelectorAll("a")];

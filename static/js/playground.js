@@ -131,7 +131,7 @@ document.addEventListener("input", (event) => {
   else if (event.target.closest("[data-parameter]")) formChanged(form);
 });
 
-const tell = (text) => document.dispatchEvent(new CustomEvent("said", { detail: { text } }));
+const tell = (text) => document.dispatchEvent(new CustomEvent("toast", { detail: { text } }));
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copies]");
   if (!button) return;

@@ -32,8 +32,8 @@ def staff_client(staff: User) -> Staff:
 def revision(organization: Organization) -> Callable[[], int]:
     """How often the organization has changed since the test began."""
 
-    def now() -> int:
+    def read_revision() -> int:
         return Organization.objects.values_list("revision", flat=True).get(pk=organization.pk)
 
-    begun = now()
-    return lambda: now() - begun
+    begun = read_revision()
+    return lambda: read_revision() - begun

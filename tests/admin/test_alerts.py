@@ -16,7 +16,7 @@ HOOK = {
 }  # fmt: skip
 
 
-def made(client: Client, organization: Organization, **fields: str):
+def add_channel(client: Client, organization: Organization, **fields: str):
     page = client.post(f"{CHANNELS}add/", HOOK | fields)
     return page, AlertChannel.objects.filter(organization=organization.slug).first()
 
@@ -57,7 +57,7 @@ def test_staff_have_no_say_in_rules(staff_client) -> None:
 
 
 def test_a_webhooks_secret_is_shown_once(admin_client: Client, organization) -> None:
-    page, channel = made(admin_client, organization)
+    page, channel = add_channel(admin_client, organization)
     assert page.status_code == 200 and "whsec_" in text(page)
     assert "no-store" in page["Cache-Control"]
     for address in (CHANNELS, f"{CHANNELS}{channel.pk}/change/"):
@@ -66,7 +66,7 @@ def test_a_webhooks_secret_is_shown_once(admin_client: Client, organization) -> 
 
 
 def test_a_new_secret_replaces_it_on_record(admin_client: Client, organization) -> None:
-    _, channel = made(admin_client, organization)
+    _, channel = add_channel(admin_client, organization)
     page = admin_client.post(f"{CHANNELS}{channel.pk}/secret/")
     assert "whsec_" in text(page)
     records = AuditRecord.objects.filter(code="ADMIN.ALERT_CHANNEL_CHANGE").order_by("id")
@@ -75,13 +75,13 @@ def test_a_new_secret_replaces_it_on_record(admin_client: Client, organization) 
 
 
 def test_a_test_says_why_no_channel_was_notified(admin_client: Client, organization) -> None:
-    _, channel = made(admin_client, organization, target="https://127.0.0.1/")
+    _, channel = add_channel(admin_client, organization, target="https://127.0.0.1/")
     page = admin_client.post(f"{CHANNELS}{channel.pk}/test/", follow=True)
     assert [m.message.partition(".")[0] for m in page.context["messages"]] == ["ops was not told"]
 
 
 def test_a_channel_is_removed_on_record(admin_client: Client, organization) -> None:
-    _, channel = made(admin_client, organization)
+    _, channel = add_channel(admin_client, organization)
     admin_client.post(f"{CHANNELS}{channel.pk}/delete/", {"post": "yes"})
     assert not AlertChannel.objects.filter(pk=channel.pk).exists()
     found = AuditRecord.objects.get(
@@ -91,14 +91,14 @@ def test_a_channel_is_removed_on_record(admin_client: Client, organization) -> N
 
 
 def test_a_wrong_address_is_reported_at_the_form(admin_client: Client, organization) -> None:
-    page, channel = made(admin_client, organization, target="ftp://x")
+    page, channel = add_channel(admin_client, organization, target="ftp://x")
     assert page.context["adminform"].form.non_field_errors() and channel is None
 
 
 def test_staff_see_the_channels_of_their_own_organization_alone(
     staff_client, admin_client: Client, organization
 ) -> None:
-    _, channel = made(admin_client, organization)
+    _, channel = add_channel(admin_client, organization)
     AlertChannel.objects.filter(pk=channel.pk).update(organization="elsewhere")
     client = staff_client("view_alertchannel", "change_alertchannel")
     assert "ops" not in text(client.get(CHANNELS)).partition("changelist")[2]
@@ -109,7 +109,7 @@ def test_staff_see_the_channels_of_their_own_organization_alone(
 def test_who_may_only_look_sees_no_address_that_may_be_a_secret(
     staff_client, admin_client: Client, organization
 ) -> None:
-    _, channel = made(admin_client, organization)
+    _, channel = add_channel(admin_client, organization)
     address = f"{CHANNELS}{channel.pk}/change/"
     looked = text(staff_client("view_alertchannel").get(address))
     assert "hooks.example" in looked and "T0KEN" not in looked
@@ -119,7 +119,7 @@ def test_who_may_only_look_sees_no_address_that_may_be_a_secret(
 def test_who_may_only_look_changes_nothing(
     staff_client, admin_client: Client, organization
 ) -> None:
-    _, channel = made(admin_client, organization)
+    _, channel = add_channel(admin_client, organization)
     client = staff_client("view_alertchannel")
     for name in ("test", "secret"):
         assert client.post(f"{CHANNELS}{channel.pk}/{name}/").status_code == 403

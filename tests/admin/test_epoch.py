@@ -212,7 +212,7 @@ def test_it_counts_where_a_person_acts_beside_their_own_place(scene):
     def held_there() -> bool:
         other.refresh_from_db()
         there = caller_of_user(User.objects.get(pk=scene.person.pk), organization=other)
-        return grants.of(there, other.revision).every
+        return grants.find_grants(there, other.revision).every
 
     assert held_there()
     scene.save(scene.person, groups=[])
@@ -234,7 +234,7 @@ def test_a_claim_asks_whether_its_person_may_still_act_there(scene):
     assert (done.status, done.error_code) == ("PermissionDenied", "caller_suspended")
 
 
-# --- nobody hands out more than they hold, here either --------------------------------------------
+# --- staff grant no more than they hold, here either --------------------------------------------
 
 
 def test_staff_hand_out_what_they_hold_and_no_more(staff_client, staff, organization):

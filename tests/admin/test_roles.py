@@ -1,4 +1,4 @@
-"""Roles are given on a person's page, and nobody gives or gains more than they hold."""
+"""Roles are granted on a person's page, and no user grants or gains more than they hold."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,15 +38,15 @@ def group(name: str) -> Group:
 
 @pytest.fixture
 def person_with(organization: Organization) -> With:
-    """Somebody whom a superuser gave a role."""
+    """Creates a user to whom a superuser granted a role."""
 
-    def made(name: str) -> User:
+    def create_person(name: str) -> User:
         opens = next(role for role in roles() if role.name == name).opens_administration
         person = factories.person(organization, password="correct horse", is_staff=opens)
         person.groups.add(group(name))
         return person
 
-    return made
+    return create_person
 
 
 def enter(person: User) -> Client:
@@ -67,7 +67,7 @@ def save(client: Client, person: User, **fields: Any) -> Any:
     return client.post(place(User, "change", person.pk), data | fields)
 
 
-def held(person: User) -> set[str]:
+def role_names(person: User) -> set[str]:
     return set(person.groups.values_list("name", flat=True))
 
 
@@ -85,7 +85,7 @@ def test_a_role_is_given_recorded_and_counts(
     person = factories.person(organization)
     before = Organization.objects.get(pk=organization.pk).revision
     assert save(enter(administrator), person, roles=["approver"]).status_code == 302
-    assert held(person) == {"role:approver"}
+    assert role_names(person) == {"role:approver"}
     assert Organization.objects.get(pk=organization.pk).revision > before
     record = recorded(organization, "ADMIN.GRANT_CHANGE")
     assert record.details["added"] == {"roles": ["role:approver"]}
@@ -100,7 +100,7 @@ def test_a_role_that_opens_the_administration_is_a_key_that_is_taken_back(
     assert enter(person).get("/admin/").status_code == 200
     save(client, person, roles=["viewer"])
     person.refresh_from_db()
-    assert (person.is_staff, held(person)) == (False, {"role:viewer"})
+    assert (person.is_staff, role_names(person)) == (False, {"role:viewer"})
     assert enter(person).get("/admin/").status_code != 200
 
 
@@ -110,9 +110,9 @@ def test_groups_of_an_operator_stay_when_roles_change(
     person, own = factories.person(organization), Group.objects.create(name="Night shift")
     person.groups.add(own, group("viewer"))
     save(enter(administrator), person, roles=["approver"])
-    assert held(person) == {"Night shift", "role:approver"}
+    assert role_names(person) == {"Night shift", "role:approver"}
     save(enter(admin_user), person, roles=["viewer"], groups=[own.pk])
-    assert held(person) == {"Night shift", "role:viewer"}
+    assert role_names(person) == {"Night shift", "role:viewer"}
 
 
 def test_an_administrator_makes_no_superuser_and_gives_no_permission_by_hand(
@@ -143,11 +143,11 @@ def test_an_administrator_changes_nothing_of_its_own(
 ) -> None:
     erase = Permission.objects.get(codename="delete_auditpayload")
     power = {"is_superuser": "on", "user_permissions": [erase.pk], "granted_permissions": "*"}
-    before = held(administrator)
+    before = role_names(administrator)
     save(enter(administrator), administrator, roles=["viewer"], granted_groups="*", **power)
     administrator.refresh_from_db()
     assert (administrator.is_superuser, administrator.granted_groups) == (False, ["default"])
-    assert administrator.granted_permissions == [] and held(administrator) == before
+    assert administrator.granted_permissions == [] and role_names(administrator) == before
     assert not administrator.user_permissions.exists()
 
 
@@ -162,7 +162,7 @@ def test_who_may_change_people_gives_no_role_beyond_what_they_hold(
     assert labels["viewer"] in text(page) and labels["administrator"] not in text(page)
     assert "errorlist" in text(save(client, person, roles=["administrator"]))
     save(client, person, roles=["viewer"])
-    assert held(person) == {"role:auditor", "role:viewer"}
+    assert role_names(person) == {"role:auditor", "role:viewer"}
 
 
 def test_a_new_person_has_no_role_and_no_power(

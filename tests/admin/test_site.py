@@ -1,4 +1,4 @@
-"""The list of every kind of row: what it asks of the database, and what nobody may do there."""
+"""The list of every kind of row: its database queries, and what no user may do there."""
 
 from itertools import product
 from typing import Any
@@ -175,7 +175,7 @@ def test_an_identifier_that_is_none_is_no_fault_of_ours(admin_client: Client) ->
 
 
 def test_owners_and_addressees_are_shown_by_name(admin_client, organization, agent, staff):
-    """They are kept by id, which nobody reads."""
+    """They are stored by id, which is not readable."""
     made = {"organization": organization, "name": "far", "url": "https://mcp.example/mcp"}
     server = McpServer.objects.create(**made)
     own = {"server": server, "sealed": b"x"}
@@ -309,13 +309,13 @@ def test_a_list_can_be_searched_without_fault(admin_client: Client, searched: li
     admin_client.raise_request_exception = False
     wrong = []
     for model, words in product(LISTED, searched):
-        page = asked(admin_client, model, q=words)
+        page = get_list(admin_client, model, q=words)
         if page.status_code != 200 or inline_code(page) != []:
             wrong.append((model, words, page.status_code, inline_code(page)))
     assert wrong == []
 
 
-def asked(client: Client, model: type[Model], **query: str) -> Any:
+def get_list(client: Client, model: type[Model], **query: str) -> Any:
     """The list, so that a fault of the database does not outlast it."""
     with transaction.atomic():
         page = client.get(place(model, "changelist"), query)
@@ -332,7 +332,7 @@ def test_a_list_is_narrowed_to_one_organization(admin_client: Client, slugs: lis
     narrowed = [model for model in LISTED if admin.site._registry[model].place]  # type: ignore[attr-defined]
     wrong = []
     for model, slug in product(narrowed, slugs):
-        page = asked(admin_client, model, organization=slug)
+        page = get_list(admin_client, model, organization=slug)
         if page.status_code != 200 or "<script>" in text(page).partition("<main")[2]:
             wrong.append((model, slug, page.status_code))
     assert narrowed and wrong == []

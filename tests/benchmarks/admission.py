@@ -85,7 +85,9 @@ def _measure_all(organization: Organization, token: str, rounds: int) -> None:
     _cancel(organization)
     _show(
         "listing, a set of groups nobody has asked for before",
-        lambda at: usable_tools(caller, EffectiveRequest.of(_groups(at, 3), f"s{at}"), snapshot),
+        lambda at: usable_tools(
+            caller, EffectiveRequest.from_options(_groups(at, 3), f"s{at}"), snapshot
+        ),
         max(rounds // 20, 20),
         target=None,
     )

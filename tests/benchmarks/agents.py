@@ -43,8 +43,8 @@ from django.utils import timezone  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
 from tests.stubs import llm  # noqa: E402
+from tests.tools.execution.in_process_worker import work_off  # noqa: E402
 from tests.tools.execution.workers import stopped  # noqa: E402
-from tests.tools.execution.working import work_off  # noqa: E402
 from tools.agents import agent_requests as agent_actions  # noqa: E402
 from tools.agents.agent_requests import AgentRunRequest  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402

@@ -37,7 +37,7 @@ def main() -> None:
         snapshot, caller, request = (
             _snapshot(size),
             _caller(),
-            EffectiveRequest.of(["default"], None),
+            EffectiveRequest.from_options(["default"], None),
         )
         name = f"tool-{size // 2}"
         tool = snapshot.tools[name]

@@ -95,7 +95,7 @@ def _search(snapshot: Snapshot, ask: Callable[[], str], tools: list[CatalogTool]
 
 def _listed(snapshot: Snapshot, ask: Callable[[], str], caller: Caller) -> None:
     """As `GET /tools?q=` and `find_tools` do."""
-    request = EffectiveRequest.of(None, None)
+    request = EffectiveRequest.from_options(None, None)
     _search(snapshot, ask, usable_tools(caller, request, snapshot))
 
 

@@ -96,7 +96,7 @@ def test_the_menu_of_a_phone_is_walked_by_keyboard(page: Page) -> None:
 
 def test_what_is_said_is_also_shown(page: Page) -> None:
     page.locator(SWITCH).click()
-    expect(page.locator("#said.toast")).to_contain_text("read_file")
+    expect(page.locator("#toast.toast")).to_contain_text("read_file")
 
 
 def opened(page: Page) -> None:

@@ -40,7 +40,7 @@ def test_the_switch_needs_no_reload(page: Page, place: Organization) -> None:
     switch = page.locator(SWITCH)
     switch.click()
     expect(switch).to_have_attribute("aria-checked", "false")
-    expect(page.locator("#said")).to_contain_text("read_file")
+    expect(page.locator("#toast")).to_contain_text("read_file")
     expect(page.locator("#counts [data-note=disabled]")).to_have_text("1")
     assert marked(page)
     assert Tool.objects.get(organization=place, name="read_file").status == "disabled"

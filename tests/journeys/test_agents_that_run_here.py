@@ -17,8 +17,8 @@ from tests.journeys.client import Http
 from tests.stubs import llm
 from tests.stubs.llm import calls
 from tests.tools.approval_requests import approve, approver
+from tests.tools.execution.in_process_worker import calls_of
 from tests.tools.execution.workers import stopped, worker
-from tests.tools.execution.working import calls_of
 from tools.models import Confirmation, Execution, StateTransition
 from tools.worker import reaper
 

@@ -68,7 +68,7 @@ def attempted(execution: Execution) -> Execution:
 def ended_execution(execution: Execution) -> Execution | None:
     """Its row once it has ended; a worker of the crib may have performed it."""
     row = Execution.objects.get(pk=execution.pk)
-    return row if row.over else None
+    return row if row.is_final else None
 
 
 def attempted_in_thread(execution: Execution) -> threading.Thread:

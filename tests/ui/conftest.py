@@ -13,7 +13,7 @@ Grant = Callable[..., Client]
 
 @pytest.fixture
 def person(organization: Organization) -> User:
-    """Somebody without any permission."""
+    """A user without any permission."""
     return factories.person(organization, password="correct horse")
 
 

@@ -44,16 +44,20 @@ class _Fields(HTMLParser):
         self._area, self._select = "", ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
-        name, unticked = told.get("name", ""), "checked" not in told
-        if tag == "input" and name and not (told.get("type") in {"checkbox", "radio"} and unticked):
-            self.found[name] = told.get("value", "")
+        attributes = {name: value or "" for name, value in attrs}
+        name, unticked = attributes.get("name", ""), "checked" not in attributes
+        if (
+            tag == "input"
+            and name
+            and not (attributes.get("type") in {"checkbox", "radio"} and unticked)
+        ):
+            self.found[name] = attributes.get("value", "")
         elif tag == "textarea":
             self._area, self.found[name] = name, ""
         elif tag == "select":
             self._select = name
-        elif tag == "option" and ("selected" in told or self._select not in self.found):
-            self.found[self._select] = told.get("value", "")
+        elif tag == "option" and ("selected" in attributes or self._select not in self.found):
+            self.found[self._select] = attributes.get("value", "")
 
     def handle_data(self, data: str) -> None:
         if self._area:
@@ -94,7 +98,7 @@ class _Notes(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in (name for name, _, _ in self._open):
-            return  # of an element that nobody opened
+            return  # of an element that was not opened
         ended = ""
         while ended != tag:  # what HTML lets stay open ends with what is around it
             ended, note, said = self._open.pop()

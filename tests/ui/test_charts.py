@@ -49,7 +49,7 @@ def test_lines_share_one_scale_and_each_point_stands_in_the_middle_of_its_place(
     median, p95 = chart.lines
     assert (median.kind, median.path) == ("median", "M250.00 75.00h0L750.00 50.00")
     assert (p95.kind, p95.path) == ("p95", "M250.00 0.00h0L750.00 50.00")
-    assert [column.hint for column in chart.columns] == ["a", "b"]
+    assert [column.tooltip for column in chart.columns] == ["a", "b"]
 
 
 def test_a_line_stops_where_nothing_is_known_and_what_stands_alone_is_a_dot():

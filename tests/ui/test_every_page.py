@@ -292,8 +292,8 @@ def test_what_is_not_there_is_a_page_too(admin_client: Client) -> None:
     wrong = {}
     for address in addresses:
         response = admin_client.get(address)
-        told = response["X-Request-Id"] in text(response)
-        found = response.status_code, inline_code(response), told
+        has_request_id = response["X-Request-Id"] in text(response)
+        found = response.status_code, inline_code(response), has_request_id
         if found != (404, [], True):
             wrong[address] = found
     assert wrong == {}

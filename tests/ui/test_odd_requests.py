@@ -1,4 +1,4 @@
-"""What nobody types reaches no page: NUL, half a character, very much, and another type."""
+"""Input that no user types reaches no page: NUL, half a character, very long text, other types."""
 
 import copy
 import re

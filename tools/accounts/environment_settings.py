@@ -433,7 +433,7 @@ class SettingStatus:
     source: str  # the environment, a file, or empty for the default
 
     @property
-    def shown(self) -> bool:
+    def has_value(self) -> bool:
         return self.value is not None
 
 

@@ -146,7 +146,7 @@ class ToolAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
         """The linter's findings for the saved tool."""
         place = tool.organization
         found = findings_about(registry.snapshot(place.pk, place.revision), tool.name)
-        rows = ((one.severity, one.message, one.hint) for one in found)
+        rows = ((one.severity, one.message, one.remedy) for one in found)
         said = format_html_join("", "<p><strong>{}</strong> {} {}</p>", rows)
         return said or SafeString("Nothing.")
 

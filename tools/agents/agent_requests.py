@@ -201,7 +201,7 @@ def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent 
             connection.close()
             new_events = [event for event in run_events(report) if event.number > after]
             yield from new_events
-            if report.run.over:
+            if report.run.is_final:
                 return
             after = new_events[-1].number if new_events else after
             silent_s = 0.0 if new_events else silent_s + bell.GLANCE_S
@@ -215,7 +215,7 @@ def run_events(report: AgentRunReport) -> list[StepEvent]:
     events = [event for step in report.steps for event in _step_events(step)]
     if report.answer is not None:
         events.append((AgentEventKind.ANSWER, {"text": report.answer}))
-    if report.run.over:
+    if report.run.is_final:
         events.append((AgentEventKind.END, _end_document(report)))
     return [StepEvent(number, *one) for number, one in enumerate(events, 1)]
 

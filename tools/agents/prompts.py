@@ -139,12 +139,12 @@ def build_prompt(
 ) -> Prompt:
     """For the next turn of a run. Raises `PromptTooLong`."""
     delimiters = form.delimiters
-    told = [
+    prompt_steps = [
         *(_from_past_step(one, delimiters) for one in past),
         *(_from_step(one, delimiters) for one in steps),
     ]
-    for shortened in range(max(1, len(told) - _KEPT_WHOLE + 1)):
-        found = _assemble_prompt(question, _shorten(told, shortened), form)
+    for shortened in range(max(1, len(prompt_steps) - _KEPT_WHOLE + 1)):
+        found = _assemble_prompt(question, _shorten(prompt_steps, shortened), form)
         if found.bytes <= MOST_BYTES:
             return found
     raise PromptTooLong(f"The prompt of the next step is longer than {MOST_BYTES} bytes.")
@@ -180,25 +180,27 @@ def _from_step(step: AgentStep, delimiters: DataDelimiters) -> _PromptStep:
     return _PromptStep(thought, move.action.name, arguments, seen, further=move.further)
 
 
-def _shorten(told: list[_PromptStep], count: int) -> list[_PromptStep]:
+def _shorten(prompt_steps: list[_PromptStep], count: int) -> list[_PromptStep]:
     """Shortens the observations of the oldest `count` parts."""
-    short = [replace(one, most=_SHORT) for one in told]
-    return short[:count] + told[count:]
+    short = [replace(one, most=_SHORT) for one in prompt_steps]
+    return short[:count] + prompt_steps[count:]
 
 
-def _assemble_prompt(question: str, told: Iterable[_PromptStep], form: PromptForm) -> Prompt:
+def _assemble_prompt(
+    question: str, prompt_steps: Iterable[_PromptStep], form: PromptForm
+) -> Prompt:
     speak = _native_messages if form.native else _text_messages
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": _system_message(form)},
         {"role": "user", "content": question},
     ]
-    for number, one in enumerate(told, 1):
-        told_back = (
+    for number, one in enumerate(prompt_steps, 1):
+        step_messages = (
             speak(number, one, form.delimiters)
             if one.action
             else _flaw_messages(one, form.delimiters)
         )
-        messages += told_back
+        messages += step_messages
     if form.last:
         messages.append({"role": "user", "content": _LAST_TURN})
     offered = form.native and not form.last
@@ -238,19 +240,19 @@ def _clean_schema(schema: Any, delimiters: DataDelimiters) -> Any:
         return [_clean_schema(one, delimiters) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {name: _clean_schema(one, delimiters) for name, one in schema.items()}
-    words = {name: one for name, one in told.items() if name in _WORDS and isinstance(one, str)}
-    return told | {name: delimiters.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
+    cleaned = {name: _clean_schema(one, delimiters) for name, one in schema.items()}
+    words = {name: one for name, one in cleaned.items() if name in _WORDS and isinstance(one, str)}
+    return cleaned | {name: delimiters.clean(one)[:MOST_DESCRIPTION] for name, one in words.items()}
 
 
 def _native_messages(
-    number: int, told: _PromptStep, delimiters: DataDelimiters
+    number: int, step: _PromptStep, delimiters: DataDelimiters
 ) -> list[dict[str, Any]]:
     name = f"step-{number}"
     action = {
         "id": name,
-        "name": function_name(told.action),
-        "arguments": delimiters.strip_from(told.arguments),
+        "name": function_name(step.action),
+        "arguments": delimiters.strip_from(step.arguments),
     }
     further = [
         {
@@ -258,10 +260,10 @@ def _native_messages(
             "name": function_name(one["name"] or "none"),
             "arguments": delimiters.clean(one["arguments"])[:_MOST_THOUGHT],
         }
-        for place, one in enumerate(told.further, 2)
+        for place, one in enumerate(step.further, 2)
     ]
-    asked = {"role": "assistant", "content": told.thought, "action": action}
-    observed = delimiters.enclose(told.observation, told.most)
+    asked = {"role": "assistant", "content": step.thought, "action": action}
+    observed = delimiters.enclose(step.observation, step.most)
     return [
         asked | ({"further_actions": further} if further else {}),
         {"role": "tool", "content": observed, "action_id": name},
@@ -270,13 +272,13 @@ def _native_messages(
 
 
 def _text_messages(
-    number: int, told: _PromptStep, delimiters: DataDelimiters
+    number: int, step: _PromptStep, delimiters: DataDelimiters
 ) -> list[dict[str, Any]]:
-    arguments = json.dumps(told.arguments, ensure_ascii=False)
-    said = f"Thought: {told.thought}\nAction: {told.action}\nArguments: {arguments}"
-    observed = f"Observation:\n{delimiters.enclose(told.observation, told.most)}"
-    if told.further:
-        names = [_plain_name(one["name"]) for one in told.further]
+    arguments = json.dumps(step.arguments, ensure_ascii=False)
+    said = f"Thought: {step.thought}\nAction: {step.action}\nArguments: {arguments}"
+    observed = f"Observation:\n{delimiters.enclose(step.observation, step.most)}"
+    if step.further:
+        names = [_plain_name(one["name"]) for one in step.further]
         more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
         observed += "\n\n" + _NOT_MADE.format(", ".join(names[:_MOST_NAMED] + more))
     return [{"role": "assistant", "content": said}, {"role": "user", "content": observed}]
@@ -286,10 +288,10 @@ def _plain_name(name: str) -> str:
     return name if TOOL_NAME.fullmatch(name) else function_name(name or "none")
 
 
-def _flaw_messages(told: _PromptStep, delimiters: DataDelimiters) -> list[dict[str, Any]]:
+def _flaw_messages(step: _PromptStep, delimiters: DataDelimiters) -> list[dict[str, Any]]:
     """An unusable reply goes back to the model within delimiters: it may have copied anything."""
-    flaw = told.observation[:_SHORT]
+    flaw = step.observation[:_SHORT]
     return [
-        {"role": "assistant", "content": delimiters.enclose(told.said or "(nothing)", _SHORT)},
+        {"role": "assistant", "content": delimiters.enclose(step.said or "(nothing)", _SHORT)},
         {"role": "user", "content": f"Your reply could not be used: {delimiters.clean(flaw)}"},
     ]

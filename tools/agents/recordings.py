@@ -86,7 +86,7 @@ def load_steps(run: Execution) -> list[AgentStep]:
 
 def check_rights(caller: Caller, run: Execution, steps: list[AgentStep]) -> None:
     """Raises `Forbidden` for a caller that could not have made the run."""
-    asked = EffectiveRequest.of(run.requested_groups, run.state)
+    asked = EffectiveRequest.from_options(run.requested_groups, run.state)
     granted = caller.granted_groups
     beyond = frozenset() if WILDCARD in granted else asked.groups - granted
     closed = [name for name in _tools_with_results(steps) if not _may_call(caller, asked, name)]

@@ -41,7 +41,9 @@ def run_react_turn(run: AgentRun) -> str:
 def _react_prompt(run: AgentRun, number: int, *, last: bool) -> Prompt:
     form = PromptForm(run.toolbox(), run.delimiters, run.native, last)
     try:
-        return build_prompt(run.parameters.question, run.past, run.rows.steps()[: number - 1], form)
+        return build_prompt(
+            run.parameters.question, run.past_steps, run.rows.steps()[: number - 1], form
+        )
     except PromptTooLong as limit:
         raise RunOver("PROMPT_TOO_LONG", str(limit)) from None
 

@@ -45,7 +45,7 @@ class AgentRunParameters:
     replays: UUID | None
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> "AgentRunParameters":
+    def from_call(cls, given: dict[str, Any]) -> "AgentRunParameters":
         """From a call's parameters, whose schema may have been switched off.
 
         Raises `UnusableParameters`.

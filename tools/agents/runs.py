@@ -63,11 +63,11 @@ class AgentRun:
     def __init__(self, view: Composition) -> None:
         self.view = view
         try:
-            self.parameters = AgentRunParameters.of(view.parameters)
+            self.parameters = AgentRunParameters.from_call(view.parameters)
         except UnusableParameters as flaw:
             raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
         self.reload()
-        view.made = self.rows.made
+        view.made = self.rows.call_states
 
     # --- session, state and tools ---
     def open_session(self) -> None:
@@ -123,7 +123,7 @@ class AgentRun:
 
     @property
     def _filter(self) -> EffectiveRequest:
-        return EffectiveRequest.of(self.view.execution.requested_groups, self.state)
+        return EffectiveRequest.from_options(self.view.execution.requested_groups, self.state)
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -147,7 +147,7 @@ class AgentRun:
             _ = self.recording
 
     @cached_property
-    def past(self) -> list[PastStep]:
+    def past_steps(self) -> list[PastStep]:
         """Steps before this run: given by the caller, or from the run that it continues."""
         earlier = recordings.past_steps(self.view.performance.caller, self.parameters.continues)
         return [*earlier, *self.parameters.history]

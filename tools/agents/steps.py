@@ -61,7 +61,7 @@ class CallRow:
     asked_size: int | None  # characters of a question without a token count
 
     @property
-    def over(self) -> bool:
+    def is_final(self) -> bool:
         return self.status in FINAL
 
     @property
@@ -77,7 +77,7 @@ class CallRow:
         return self.gave
 
     @property
-    def made(self) -> Made:
+    def call_state(self) -> Made:
         return Made(
             self.pk,
             self.place,
@@ -182,7 +182,7 @@ class AgentReply:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, output: Any) -> Self:
+    def from_output(cls, output: Any) -> Self:
         """Parsed from the output of `ask_model`; an expired output is an error."""
         if not isinstance(output, dict):
             return cls(flaw="What was said has expired.")
@@ -278,7 +278,7 @@ class AgentCallRows:
         row = self._last_model_call(number)
         if row is None or row.status != Status.SUCCESS:
             return None
-        return AgentReply.of(outputs.whole(row) if row.output_expired_at is None else None)
+        return AgentReply.from_output(outputs.whole(row) if row.output_expired_at is None else None)
 
     def steps(self) -> list[AgentStep]:
         """Steps whose thought is over, in their order."""
@@ -296,12 +296,12 @@ class AgentCallRows:
     @cached_property
     def calls(self) -> dict[str, Made]:
         """Tool calls, by place."""
-        return {place: row.made for place, row in self.tool_calls.items()} | self.absent
+        return {place: row.call_state for place, row in self.tool_calls.items()} | self.absent
 
     @property
-    def made(self) -> dict[str, Made]:
+    def call_states(self) -> dict[str, Made]:
         """All calls that the composite call made."""
-        return {place: row.made for place, row in self.model_calls.items()} | self.calls
+        return {place: row.call_state for place, row in self.model_calls.items()} | self.calls
 
     @cached_property
     def spent(self) -> Spending:

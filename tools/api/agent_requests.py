@@ -287,7 +287,7 @@ def _run_request(body: dict[str, Any], key: str | None) -> AgentRunRequest:
 
 def _agent_request_response(caller: Caller, run: Execution) -> Response:
     body = agent_request_shape(agent_requests.load_report(caller, run))
-    if run.over:
+    if run.is_final:
         return Response(body)
     address = f"/api/v1/agent/requests/{run.pk}"
     return Response(body, 202, headers={"Location": address})

@@ -45,7 +45,7 @@ class CurrentFacts:
         return None
 
     def grants(self, caller: Caller, snapshot: Snapshot) -> ToolGrants:
-        return grants.of(caller, snapshot.revision)
+        return grants.find_grants(caller, snapshot.revision)
 
     def permissions(self, caller: Caller, snapshot: Snapshot) -> frozenset[str]:
         return permissions_of(caller, snapshot)

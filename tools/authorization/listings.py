@@ -48,7 +48,7 @@ def usable_tools(caller: Caller, asked: EffectiveRequest, snapshot: Snapshot) ->
     asked, closed = drop_unknown_names(asked, snapshot), openings_of(snapshot).closed
     held = (
         caller.user_id,
-        grants.of(caller, snapshot.revision),
+        grants.find_grants(caller, snapshot.revision),
         permissions_of(caller, snapshot),
         caller.token_tools,
     )

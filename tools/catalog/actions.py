@@ -60,7 +60,7 @@ def register_tool(
     `catalog` is for a caller that registers many tools in one transaction."""
     canonical = read(definition, builtin=builtin)
     revision = Organization.objects.next_revision(organization.pk)
-    catalog = catalog or LockedCatalog.of(organization, by)
+    catalog = catalog or LockedCatalog.for_organization(organization, by)
     if not builtin:
         check_room(organization.pk, catalog.tier)
     check_reference(organization, canonical)

@@ -101,7 +101,7 @@ class Figure:
         self._lock = threading.Lock()
         self._known, self._until = 0.0, 0.0
 
-    def now(self) -> float:
+    def current_value(self) -> float:
         with self._lock:
             if time.monotonic() >= self._until:
                 self._known = self._find()
@@ -163,17 +163,17 @@ class OpeningsWatch:
         )
         self._known = (0.0, 0.0, ALL_OPEN)
 
-    def now(self) -> Openings:
+    def current_openings(self) -> Openings:
         if not self._watched:
             return ALL_OPEN
         now = time.time()
         since, until, known = self._known
         if not since <= now < until:
-            known = self.at(datetime.fromtimestamp(now, UTC))
+            known = self.openings_at(datetime.fromtimestamp(now, UTC))
             self._known = (now, good_until(now), known)
         return known
 
-    def at(self, moment: datetime) -> Openings:
+    def openings_at(self, moment: datetime) -> Openings:
         """By the windows as of `moment`, by the load as it is."""
         closings = {
             group.name: Closing(group, schedule, cause, moment, self._zone)
@@ -185,9 +185,9 @@ class OpeningsWatch:
     def _cause(self, group: CatalogGroup, schedule: Schedule, moment: datetime) -> Cause | None:
         if not is_open(schedule, moment, self._zone):
             return Cause.HOURS
-        if group.max_queue_age_s and self._load.queue_age_s.now() > group.max_queue_age_s:
+        if group.max_queue_age_s and self._load.queue_age_s.current_value() > group.max_queue_age_s:
             return Cause.QUEUE
-        if group.max_cpu_percent and self._load.cpu_percent.now() > group.max_cpu_percent:
+        if group.max_cpu_percent and self._load.cpu_percent.current_value() > group.max_cpu_percent:
             return Cause.PROCESSORS
         return None
 
@@ -199,7 +199,7 @@ def good_until(now: float) -> float:
 
 def openings_of(snapshot: Snapshot) -> Openings:
     """The closed groups."""
-    return snapshot.settle(WATCH, lambda: OpeningsWatch(snapshot)).now()
+    return snapshot.settle(WATCH, lambda: OpeningsWatch(snapshot)).current_openings()
 
 
 def is_reached(

@@ -48,7 +48,7 @@ def check_names(name: str, permissions: Iterable[str]) -> None:
 def read_opening(given: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that say when a group is open, of those that are given. Raises `Malformed`."""
     fields = ListedFields(dict(given), [])
-    fields.known(("schedule", *BOUNDS))
+    fields.reject_unknown(("schedule", *BOUNDS))
     columns: dict[str, Any] = {}
     if "schedule" in given:
         columns["schedule"] = read_schedule(fields, "schedule")

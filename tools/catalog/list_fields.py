@@ -10,7 +10,7 @@ from tools.definitions.fields import DefinitionFields
 class ListedFields(DefinitionFields):
     """Fields with lists of numbers or texts, and with objects in lists."""
 
-    def known(self, allowed: Iterable[str]) -> None:
+    def reject_unknown(self, allowed: Iterable[str]) -> None:
         for key in sorted(set(map(str, self.raw)) - set(allowed)):
             self.wrong(key[:60], "is not known here")
 

@@ -24,7 +24,7 @@ class LockedCatalog:
     groups: set[str] = field(default_factory=set)  # names of which the row is known to exist
 
     @classmethod
-    def of(cls, organization: Organization, by: Actor) -> Self:
+    def for_organization(cls, organization: Organization, by: Actor) -> Self:
         """For one tool; the organization's row is locked already."""
         return cls(organization, tier_of(organization.pk), current_key(organization, by))
 
@@ -32,7 +32,7 @@ class LockedCatalog:
     def for_many(cls, organization: Organization, by: Actor) -> Self:
         """Locks the organization. Call it outside of savepoints that are rolled back."""
         Organization.objects.next_revision(organization.pk)
-        catalog = cls.of(organization, by)
+        catalog = cls.for_organization(organization, by)
         names = ToolGroup.objects.filter(organization=organization).values_list("name", flat=True)
         catalog.groups.update(names)
         return catalog

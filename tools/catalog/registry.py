@@ -91,7 +91,7 @@ registry = SnapshotRegistry()
 def _load(organization_id: UUID, known: Snapshot | None, *, kept: bool = True) -> Snapshot:
     """Reads the revision first: later commits are read now or with the next revision."""
     organization = Organization.objects.select_related("tier").get(pk=organization_id)
-    noted = newest.of(organization_id)
+    noted = newest.read_state(organization_id)
     keys, changed, pinned = _signed_rows(organization_id, known, noted)
     tools = dict(known.tools) if known else {}
     names = {tool.id: tool.name for tool in tools.values()} if known else {}

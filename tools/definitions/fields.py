@@ -26,12 +26,12 @@ class DefinitionFields:
         if all(flaw["field"] != field for flaw in self.flaws):
             self.flaws.append({"field": field, "message": message})
 
-    def known(self, allowed: Iterable[str]) -> None:
+    def reject_unknown(self, allowed: Iterable[str]) -> None:
         """An unknown key is an error: ignoring one could make a tool visible everywhere."""
         for key in sorted(set(self.raw) - set(allowed)):
             self.wrong(key, f"is not a field of a definition{names.suggestion(key, allowed)}")
 
-    def given(self, name: str) -> bool:
+    def has_value(self, name: str) -> bool:
         return self.raw.get(name) is not None
 
     def parameter_names(self) -> frozenset[str]:

@@ -75,7 +75,7 @@ def read_server(raw: Any, name: str = "") -> ServerDescriptor:
         raise InvalidDefinition("A server's configuration is a JSON object.", errors=[])
     flaws: list[dict[str, str]] = []
     fields = DefinitionFields({str(key): value for key, value in raw.items()}, flaws)
-    fields.known((*_KNOWN, *_IGNORED))
+    fields.reject_unknown((*_KNOWN, *_IGNORED))
     group = fields.texts("group", None, flaw_of=names.flaw_in_group)
     transport = _read_transport(fields)
     descriptor = ServerDescriptor(
@@ -99,11 +99,11 @@ def _read_name(fields: DefinitionFields, given: str) -> str:
 
 
 def _read_transport(fields: DefinitionFields) -> ServerTransport:
-    if fields.given("command") and (fields.given("url") or fields.given("serverUrl")):
+    if fields.has_value("command") and (fields.has_value("url") or fields.has_value("serverUrl")):
         fields.wrong("url", "stands beside command; a server is started or reached, not both")
     said = fields.raw.get("transport", fields.raw.get("type"))
     if said is None:
-        return ServerTransport.STDIO if fields.given("command") else _guess_transport(fields)
+        return ServerTransport.STDIO if fields.has_value("command") else _guess_transport(fields)
     kind = _TRANSPORTS.get(said) if isinstance(said, str) else None
     if kind is None:
         key = "transport" if "transport" in fields.raw else "type"

@@ -51,7 +51,7 @@ def read_service(raw: Any) -> Descriptor:
     """The columns of a service: `id`, `request_queue`, `response_queue`, `config_params` and
     `default_groups`. Raises `InvalidDefinition`."""
     fields = _read_fields(raw)
-    fields.known(_KEYS)
+    fields.reject_unknown(_KEYS)
     said = {
         "id": _read_id(fields),
         "request_queue": fields.text("request_queue", longest=500),
@@ -137,7 +137,7 @@ def _read_parameter(parent: DefinitionFields, at: int, raw: Any) -> dict[str, An
         parent.wrong(f"config_params[{at}]", "must be an object")
         return {"name": "", "required": False}
     fields = DefinitionFields(raw, parent.flaws, f"config_params[{at}].")
-    fields.known(("name", "required"))
+    fields.reject_unknown(("name", "required"))
     name = fields.text("name", longest=64)
     if name and not names.PARAMETER_NAME.fullmatch(name):
         fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")

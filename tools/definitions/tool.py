@@ -77,7 +77,7 @@ def read_definition(raw: Any) -> Definition:
     flaws: list[dict[str, str]] = []
     _check_size(raw)
     fields = DefinitionFields(descriptors.canonical_keys(raw, flaws), flaws)
-    fields.known({*DEFINITION_KEYS, *OPTIONAL_KEYS, *CATALOG_KEYS})
+    fields.reject_unknown({*DEFINITION_KEYS, *OPTIONAL_KEYS, *CATALOG_KEYS})
     definition = {
         **_read_identity(fields),
         **read_interface(fields),
@@ -232,7 +232,7 @@ class ToolDefinition:
 
     @cached_property
     def transform(self) -> Transform:
-        return Transform.of(self.raw.get("transform", {}))
+        return Transform.from_definition(self.raw.get("transform", {}))
 
     @cached_property
     def token_price(self) -> int:
@@ -308,7 +308,7 @@ def _default_time(longest_s: float) -> str:
 
 def _read_constraints(parent: DefinitionFields) -> Definition:
     fields = DefinitionFields(parent.object("constraints", {}), parent.flaws, "constraints.")
-    fields.known(
+    fields.reject_unknown(
         (
             "max_execution_time", "max_output_size", "allow_side_effects", "required_isolation",
             "sandbox_profile",
@@ -327,7 +327,7 @@ def _read_constraints(parent: DefinitionFields) -> Definition:
         ),
         "required_isolation": fields.choice("required_isolation", Isolation, Isolation.STANDARD),
     }
-    if fields.given("sandbox_profile"):  # without a key, old definitions keep their digest
+    if fields.has_value("sandbox_profile"):  # without a key, old definitions keep their digest
         constraints["sandbox_profile"] = _read_profile_name(fields)
     return constraints
 
@@ -359,7 +359,7 @@ def _read_availability(fields: DefinitionFields) -> Definition:
 
 def _read_economy(fields: DefinitionFields) -> Definition:
     hit = "cost_per_cache_hit"
-    optional = {hit: fields.money(hit)} if fields.given(hit) else {}
+    optional = {hit: fields.money(hit)} if fields.has_value(hit) else {}
     return optional | {
         "rate_limit_per_minute": fields.integer(
             "rate_limit_per_minute", None, least=1, most=1_000_000

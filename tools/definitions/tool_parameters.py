@@ -111,7 +111,7 @@ def _read_parameter(parent: DefinitionFields, at: int, raw: Any) -> dict[str, An
         parent.wrong(f"parameters[{at}]", "must be an object")
         raw = {"name": f"p{at}", "description": "-", "type": ParameterType.STRING}
     fields = DefinitionFields(raw, parent.flaws, f"parameters[{at}].")
-    fields.known(PARAMETER_KEYS)
+    fields.reject_unknown(PARAMETER_KEYS)
     name = fields.text("name", longest=64)
     if name and not names.PARAMETER_NAME.fullmatch(name):
         fields.wrong("name", "must begin with a letter; letters, digits, '_', '.' and '-' follow")

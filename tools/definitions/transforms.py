@@ -100,7 +100,7 @@ class Transform:
     observation: str = ""
 
     @classmethod
-    def of(cls, raw: dict[str, Any]) -> "Transform":
+    def from_definition(cls, raw: dict[str, Any]) -> "Transform":
         """From a parsed definition."""
         redacted = tuple(raw.get("redact", ()))
         return cls(raw.get("select", ""), redacted, raw.get("observation", ""))
@@ -136,14 +136,14 @@ def read_transform(fields: DefinitionFields) -> dict[str, Any]:
     own = DefinitionFields(
         fields.object("transform", {}), fields.flaws, f"{fields.prefix}transform."
     )
-    own.known(TRANSFORM_FIELDS)
+    own.reject_unknown(TRANSFORM_FIELDS)
     made: dict[str, Any] = {}
-    if own.given("select"):
+    if own.has_value("select"):
         made["select"] = _read_path(own, "select", own.text("select", "", longest=LONGEST_PATH))
-    if own.given("redact"):
+    if own.has_value("redact"):
         paths = own.texts("redact", [], flaw_of=_flaw_in_path, most=MOST_PATHS)
         made["redact"] = paths or []
-    if own.given("observation"):
+    if own.has_value("observation"):
         made["observation"] = _read_template(own)
     return made
 

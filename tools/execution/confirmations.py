@@ -119,10 +119,10 @@ def needed_now(performance: Performance) -> ApprovalRequirement | None:
     question = question_of(
         performance.caller,
         performance.tool,
-        EffectiveRequest.of(execution.requested_groups, execution.state),
+        EffectiveRequest.from_options(execution.requested_groups, execution.state),
         performance.snapshot,
     )
-    return requirement_of(question, StoredOptions.of(execution.options))
+    return requirement_of(question, StoredOptions.from_options(execution.options))
 
 
 def end(execution_id: UUID, *, code: str, message: str) -> bool:

@@ -65,7 +65,7 @@ class Admission:
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.asked = EffectiveRequest.of(self.call.group, self.call.state)
+        self.asked = EffectiveRequest.from_options(self.call.group, self.call.state)
         self.parameters = self.call.parameters
         self.limits = CountedLimits(self.call.id)
         self.snapshot = pins.snapshot_for(self.caller, self.call.session)

@@ -54,7 +54,7 @@ def admit(caller: Caller, call: Call) -> Execution:
         load_shedder.LOAD_SHEDDER.leave(
             admission.limits.arrival, written=admission.execution is not None
         )
-    if execution.over:
+    if execution.is_final:
         _tell(admission, execution)
     return execution
 

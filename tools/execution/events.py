@@ -41,7 +41,7 @@ def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:
     with bell.listening(execution_id) as listener:
         silent_s = 0.0
         while not request_queue.disconnected():
-            over = Execution.objects.only("status").get(pk=execution_id).over
+            over = Execution.objects.only("status").get(pk=execution_id).is_final
             fresh = list(
                 ExecutionEvent.objects.filter(execution_id=execution_id, sequence__gt=after)
             )

@@ -41,7 +41,7 @@ class HasOutput(Protocol):
     @property
     def status(self) -> str: ...
     @property
-    def over(self) -> bool: ...
+    def is_final(self) -> bool: ...
     @property
     def output(self) -> Any: ...
     @property
@@ -127,7 +127,7 @@ def expired(execution: HasOutput) -> Gone:
 
 
 def _check_there(execution: HasOutput) -> None:
-    if not execution.over:
+    if not execution.is_final:
         raise Conflict("The execution is not over yet.", code="execution_not_over")
     if execution.output_expired_at is not None:
         raise expired(execution)

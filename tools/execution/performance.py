@@ -90,7 +90,7 @@ def _ask_gates(performance: Performance, tool: CatalogTool, *stages: Stage) -> N
     question = question_of(
         performance.caller,
         tool,
-        EffectiveRequest.of(execution.requested_groups, execution.state),
+        EffectiveRequest.from_options(execution.requested_groups, execution.state),
         performance.snapshot,
         at_entry_point=execution.options.get("at_its_door") is True,
         facts=ClaimFacts(execution),
@@ -379,7 +379,9 @@ def _effect(result: Result) -> dict[str, bool]:
 
 
 def _group_labels(performance: Performance) -> set[str]:
-    asked = EffectiveRequest.of(performance.execution.requested_groups, performance.execution.state)
+    asked = EffectiveRequest.from_options(
+        performance.execution.requested_groups, performance.execution.state
+    )
     return {group_label(name, performance.snapshot) for name in asked.groups}
 
 

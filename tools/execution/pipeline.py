@@ -115,7 +115,7 @@ def _claim(turn: Turn, seat: Seat) -> Performance | None:
 
 def _tell_end(performance: Performance) -> None:
     execution, result = performance.execution, performance.result
-    asked = EffectiveRequest.of(execution.requested_groups, execution.state)
+    asked = EffectiveRequest.from_options(execution.requested_groups, execution.state)
     if result is not None and result.status == Status.SUCCESS:
         execution.state_after = performance.definition.raw["state"] or execution.state
     request_records.log_request(

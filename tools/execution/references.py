@@ -119,7 +119,7 @@ def _check_state(one: OutputReference, source: Execution | None) -> None:
     """What is another's and what is not there are answered alike."""
     if source is None:
         raise _refused(one, _UNKNOWN, "not_found")
-    if not source.over:
+    if not source.is_final:
         raise _refused(one, "points at an execution that is not over", "not_over")
     if source.status != Status.SUCCESS:
         raise _refused(one, "points at an execution that did not succeed", "failed")

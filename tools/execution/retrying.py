@@ -46,7 +46,7 @@ def retry(*, person: Caller, execution: Execution, wait_s: float = 0.0) -> Execu
 def check_may_retry(person: Caller, execution: Execution) -> None:
     """Raises `Forbidden` and `Conflict`, with what to do instead."""
     _check_who(person, execution)
-    if not execution.over or execution.status == Status.SUCCESS:
+    if not execution.is_final or execution.status == Status.SUCCESS:
         raise Conflict("Only a call that failed is retried.", code="nothing_to_retry")
     if execution.parent_id is not None:
         raise Conflict(

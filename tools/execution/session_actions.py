@@ -41,7 +41,7 @@ def open_session(
 
     The state it begins in is a filter, not a permission. Raises `Malformed`, `Refused`, `Conflict`.
     """
-    asked = EffectiveRequest.of(group, state)
+    asked = EffectiveRequest.from_options(group, state)
     _check_names(asked)
     warnings = _granted(caller, asked)
     return _open(caller, asked, pins or {}), warnings
@@ -117,7 +117,7 @@ def transitions(session: Session) -> list[StateTransition]:
 def available_tools(caller: Caller, session: Session) -> list[CatalogTool]:
     """The tools that exist in the session now, for the one it belongs to."""
     owner = caller if caller.user_id == session.user_id else _owner(session)
-    asked = EffectiveRequest.of(session.groups, session.state)
+    asked = EffectiveRequest.from_options(session.groups, session.state)
     snapshot = pins.snapshot_for(owner, session.pk)
     if session.closed_at is not None or not _may_ask(owner, asked, snapshot):
         return []

@@ -49,7 +49,7 @@ def enter(admission: Admission) -> None:
     if not admission.resolved.definition.composite and open_execution(session.pk) is not None:
         raise Overtaken("Another call of this session is not over yet.")
     admission.session = session
-    admission.asked = EffectiveRequest.of(session.groups, session.state)
+    admission.asked = EffectiveRequest.from_options(session.groups, session.state)
 
 
 def asked_in(
@@ -59,7 +59,7 @@ def asked_in(
     session = own(caller, identifier)
     _check_open(caller, session)
     _check_agreement(caller, session, group, state)
-    return EffectiveRequest.of(session.groups, session.state)
+    return EffectiveRequest.from_options(session.groups, session.state)
 
 
 def own(caller: Caller, identifier: str) -> Session:

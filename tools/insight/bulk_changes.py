@@ -61,7 +61,7 @@ class Deed:
         return MOST_VERSIONS if self.do in {Do.PUT, Do.TAKE} else MOST
 
     @classmethod
-    def of(cls, do: str, name: str) -> "Deed":
+    def parse(cls, do: str, name: str) -> "Deed":
         """Raises `Malformed`, and `NotFound` for a tier that is not there."""
         if do not in set(Do):
             raise Malformed("Choose what is to be done with the tools.")
@@ -125,7 +125,7 @@ def plan(deed: Deed, tools: Sequence[CatalogTool], snapshot: Snapshot) -> list[B
 def lost_by(deed: Deed, lines: Iterable[BulkEffect], snapshot: Snapshot) -> Losers | None:
     """Which agents would lose which tools; None where the change cannot take any away."""
     changing = [line for line in lines if line.kind == BulkEffectKind.CHANGES]
-    after = _after(deed, changing, snapshot)
+    after = _changed_snapshot(deed, changing, snapshot)
     if after is None or not changing:
         return None
     return losers([line.tool.name for line in changing], snapshot, after)
@@ -232,10 +232,10 @@ def _switched(outlook: _Outlook, tool: CatalogTool, enabled: bool) -> BulkEffect
 
 def _chains(outlook: _Outlook, tool: CatalogTool) -> tuple[str, ...]:
     chains = outlook.called_by.get(tool.name)
-    return (f"Chains that call it will fail there: {_some(chains)}.",) if chains else ()
+    return (f"Chains that call it will fail there: {_join_names(chains)}.",) if chains else ()
 
 
-def _put(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
+def _preview_group_addition(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
     group, own = outlook.deed.name, outlook.snapshot.own_groups(tool)
     if tool.flaw:
         return BulkEffect(tool, BulkEffectKind.CANNOT, _listed(own), why=tool.flaw)
@@ -250,14 +250,14 @@ def _put(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
     )
 
 
-def _take(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
+def _preview_group_removal(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
     group, own = outlook.deed.name, outlook.snapshot.own_groups(tool)
     if tool.flaw:
         return BulkEffect(tool, BulkEffectKind.CANNOT, _listed(own), why=tool.flaw)
     if group not in own:
         through = [name for name in own if group in line_of(name, outlook.snapshot)]
         if through:
-            why = f"It is in it as a parent of {_some(sorted(through))}."
+            why = f"It is in it as a parent of {_join_names(sorted(through))}."
             return BulkEffect(tool, BulkEffectKind.CANNOT, _listed(own), why=why)
         return BulkEffect(tool, BulkEffectKind.SAME, _listed(own), why="It is not in the group.")
     after = tuple(name for name in _ordered(tool, own) if name != group)
@@ -290,7 +290,7 @@ def _tiered(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
         )
     open_ = [tier.name for tier in including if tier.builtin_tools is None and tier not in wanted]
     if open_:
-        why = f"{_some(open_)} includes every built-in tool, also future ones."
+        why = f"{_join_names(open_)} includes every built-in tool, also future ones."
         return BulkEffect(tool, BulkEffectKind.CANNOT, before, why=why)
     return BulkEffect(tool, BulkEffectKind.CHANGES, before, outlook.deed.name)
 
@@ -298,13 +298,15 @@ def _tiered(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
 _PLANS: dict[Do, Callable[[_Outlook, CatalogTool], BulkEffect]] = {
     Do.ENABLE: lambda outlook, tool: _switched(outlook, tool, True),
     Do.DISABLE: lambda outlook, tool: _switched(outlook, tool, False),
-    Do.PUT: _put,
-    Do.TAKE: _take,
+    Do.PUT: _preview_group_addition,
+    Do.TAKE: _preview_group_removal,
     Do.TIER: _tiered,
 }
 
 
-def _after(deed: Deed, changing: list[BulkEffect], snapshot: Snapshot) -> Snapshot | None:
+def _changed_snapshot(
+    deed: Deed, changing: list[BulkEffect], snapshot: Snapshot
+) -> Snapshot | None:
     """The catalog after the change, where the change narrows anything."""
     if deed.do == Do.DISABLE:
         new = {line.tool.name: replace(line.tool, status=ToolStatus.DISABLED) for line in changing}
@@ -420,6 +422,6 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

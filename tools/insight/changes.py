@@ -61,14 +61,14 @@ class GrantChange(PreviewedChange):
         if caller.name != self.agent:
             return caller
         if self.tools is not None or self.tool_groups is not None or self.more_tools:
-            caller = grants.suppose(caller, self._held(caller, snapshot))
+            caller = grants.suppose(caller, self._changed_grants(caller, snapshot))
         if self.groups is not None:
             caller = replace(caller, granted_groups=frozenset(self.groups))
         if self.permissions is not None:
             caller = replace(caller, granted_permissions=frozenset(self.permissions))
         return caller
 
-    def _held(self, caller: Caller, snapshot: Snapshot) -> ToolGrants:
+    def _changed_grants(self, caller: Caller, snapshot: Snapshot) -> ToolGrants:
         rows = Agent.objects.select_related("service_account", "organization")
         agent = rows.get(organization_id=caller.organization_id, slug=self.agent)
         names = [*(granted_tools(agent) if self.tools is None else self.tools), *self.more_tools]

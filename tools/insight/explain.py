@@ -70,7 +70,7 @@ class Explained:
         return next(refusals, None)
 
     @property
-    def held(self) -> bool:
+    def needs_approval(self) -> bool:
         return any(row.gate == Gate.CONFIRMATION and not row.passed for row in self.rows)
 
 
@@ -110,8 +110,12 @@ class Explanation:
         return [tool for tool in self.snapshot.sorted_tools if self.reader.may_know(tool)]
 
     @cached_property
-    def _reached(self) -> Set[str]:
-        return reach_of(self.snapshot).of(self.caller, self.asked) if self.allowed else set()
+    def _reachable_names(self) -> Set[str]:
+        return (
+            reach_of(self.snapshot).reachable_names(self.caller, self.asked)
+            if self.allowed
+            else set()
+        )
 
     def question(self, tool: CatalogTool) -> Question:
         call = CallTerms(limits=PEEKED)
@@ -119,7 +123,7 @@ class Explanation:
 
     def available(self, tool: CatalogTool) -> bool:
         """Whether the tool exists for the request: what a listing would say."""
-        return tool.name in self._reached
+        return tool.name in self._reachable_names
 
     def gates_of(self, tool: CatalogTool) -> list[GateExplanation]:
         """What decides whether the tool exists for the request."""
@@ -133,7 +137,7 @@ class Explanation:
         verdicts = chain(self._request_verdicts(), of_tool)
         return next((verdict for verdict in verdicts if not verdict.passed), None)
 
-    def of(self, tool: CatalogTool) -> Explained:
+    def explain(self, tool: CatalogTool) -> Explained:
         question, access = self.question(tool), self.gates_of(tool)
         used_by = replace(self.caller, user_id=self.account or self.caller.user_id)
         use = replace(question, caller=used_by)

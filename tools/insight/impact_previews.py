@@ -188,11 +188,11 @@ def _looked(effect: Effect, tier: LicenseTier) -> Effect:
     place = effect.place
     before = registry.snapshot(place.pk, place.revision)
     names = [name for name in effect.closed if name in before.tools]
-    lost = losers(names, before, _after(before, effect.change, tier))
+    lost = losers(names, before, _changed_snapshot(before, effect.change, tier))
     return replace(effect, losers=lost, waiting=_calls_waiting(place, effect.closed))
 
 
-def _after(before: Snapshot, change: TierImpact, tier: LicenseTier) -> Snapshot:
+def _changed_snapshot(before: Snapshot, change: TierImpact, tier: LicenseTier) -> Snapshot:
     """Without the tools that would be disabled, since no caller would reach them."""
     out = frozenset(change.disabled)
     left = {name: tool for name, tool in before.tools.items() if name not in out}

@@ -79,10 +79,10 @@ class ReplayClock(group_openings.OpeningsWatch):
         self._shown: group_openings.Openings | None = None
 
     def set(self, moment: datetime | None) -> None:
-        self._shown = None if moment is None else self.at(moment)
+        self._shown = None if moment is None else self.openings_at(moment)
 
-    def now(self) -> group_openings.Openings:
-        return super().now() if self._shown is None else self._shown
+    def current_openings(self) -> group_openings.Openings:
+        return super().current_openings() if self._shown is None else self._shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Then(Snapshot):
     clock: ReplayClock | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Then":
+    def from_snapshot(cls, snapshot: Snapshot) -> "Then":
         kept = {one.name: getattr(snapshot, one.name) for one in fields(Snapshot)}
         return cls(**kept, clock=ReplayClock(snapshot)).changed()
 
@@ -123,7 +123,7 @@ class World:
         if not granted or combination.tool not in self.there:
             return False
         question = question_of(
-            self.callers[combination.agent_id], tool, _asked(combination), self.snapshot
+            self.callers[combination.agent_id], tool, _effective_request(combination), self.snapshot
         )
         return gates.passes(question, checks_of_callers())
 
@@ -132,7 +132,7 @@ class World:
         tool, caller = self.snapshot.tools[combination.tool], self.callers[combination.agent_id]
         if verdict := self._beforehand(combination):
             return verdict
-        question = question_of(caller, tool, _asked(combination), self.snapshot)
+        question = question_of(caller, tool, _effective_request(combination), self.snapshot)
         checks = gates.select(skip=SKIPPED)
         verdicts = (one.decide(question) for one in checks if one.scope != Scope.REQUEST)
         return next((verdict for verdict in verdicts if not verdict.passed), None)
@@ -140,7 +140,10 @@ class World:
     def _beforehand(self, combination: Combination) -> Verdict | None:
         """Refusals of the request before any tool is checked."""
         question = RequestQuestion(
-            self.callers[combination.agent_id], _asked(combination), self.snapshot, CURRENT
+            self.callers[combination.agent_id],
+            _effective_request(combination),
+            self.snapshot,
+            CURRENT,
         )
         checks = (one for one in gates.select(skip=SKIPPED) if one.scope == Scope.REQUEST)
         verdicts = (check.decide_request(question) for check in checks)
@@ -179,7 +182,9 @@ def replay(combinations: list[Combination], before: World, after: World) -> Repl
     """Calls that would end otherwise because of the change: differences that the current gates show
     too are no effect of the change."""
     alike = _Alike(before, after)
-    now, then = (replace(world, snapshot=Then.of(world.snapshot)) for world in (before, after))
+    now, then = (
+        replace(world, snapshot=Then.from_snapshot(world.snapshot)) for world in (before, after)
+    )
     found = Replay(sum(one.calls for one in combinations), len(combinations))
     for one in sorted(combinations, key=lambda one: one.at or _EPOCH):
         if alike.to_all_gates(one):
@@ -194,10 +199,10 @@ def replay(combinations: list[Combination], before: World, after: World) -> Repl
             continue
         if one.refused:
             found.calls_passed += one.calls
-            _tell(found.would_pass, one, now)
+            _add_change(found.would_pass, one, now)
         else:
             found.calls_refused += one.calls
-            _tell(found.would_be_refused, one, then)
+            _add_change(found.would_be_refused, one, then)
     return found
 
 
@@ -221,15 +226,17 @@ class _Alike:
         )
 
 
-def _tell(turned: list[ChangedVerdict], one: Combination, refusing: World) -> None:
+def _add_change(turned: list[ChangedVerdict], one: Combination, refusing: World) -> None:
     verdict = refusing.refusal(one) if len(turned) < MOST_TURNED else None
     if verdict is not None:
         turned.append(ChangedVerdict(one, verdict))
 
 
-def _asked(combination: Combination) -> EffectiveRequest:
+def _effective_request(combination: Combination) -> EffectiveRequest:
     groups = combination.groups
-    return EffectiveRequest.of(None if groups is None else list(groups), combination.state)
+    return EffectiveRequest.from_options(
+        None if groups is None else list(groups), combination.state
+    )
 
 
 def _combination(row: tuple[Any, ...]) -> Combination:

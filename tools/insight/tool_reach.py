@@ -63,20 +63,20 @@ class CallerToolReach:
     def __init__(self, kinds: Kinds, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         found: defaultdict[Hashable, list[CatalogTool]] = defaultdict(list)
-        for kind in passing(kinds, snapshot, there_for_somebody):
+        for kind in passing(kinds, snapshot, is_available_to_any):
             definition = kind[0].definition
             required = tuple(definition.raw["required_permissions"])
             found[snapshot.own_groups(kind[0]), definition.states, required] += kind
         self._alike = list(found.values())
         self._in_some_state: dict[Hashable, _Passing] = {}
 
-    def of(self, caller: Caller, asked: EffectiveRequest | None = None) -> Set[str]:
+    def reachable_names(self, caller: Caller, asked: EffectiveRequest | None = None) -> Set[str]:
         """In that request; without one, with all the caller was granted in some state."""
         if not caller.active:
             return frozenset()
         found = self._of_kinds(caller, asked)
         checks = _checks(Scope.CALL)
-        if grants.of(caller, self._snapshot.revision).every and caller.token_tools is None:
+        if grants.find_grants(caller, self._snapshot.revision).every and caller.token_tools is None:
             checks = tuple(one for one in checks if one.name != Gate.OBJECT_PERMISSION)
         if not checks:
             return found.names
@@ -126,7 +126,7 @@ def reach_of(snapshot: Snapshot) -> CallerToolReach:
     return snapshot.remember(key, lambda: CallerToolReach(kinds_in(snapshot), snapshot))
 
 
-def there_for_somebody(tool: CatalogTool, snapshot: Snapshot) -> bool:
+def is_available_to_any(tool: CatalogTool, snapshot: Snapshot) -> bool:
     """Whether the tool is in service and the license allows it, for any caller."""
     return gates.passes(question_about(tool, snapshot), _checks(Scope.TOOL))
 
@@ -160,7 +160,9 @@ def losers(names: Sequence[str], before: Snapshot, after: Snapshot) -> Losers:
     reached, would_be = (
         CallerToolReach(kinds_among(names, world), world) for world in (before, after)
     )
-    lost = [reached.of(caller) - would_be.of(caller) for caller in callers]
+    lost = [
+        reached.reachable_names(caller) - would_be.reachable_names(caller) for caller in callers
+    ]
     counts = Counter(name for of_one in lost for name in of_one)
     return Losers(counts, len(callers), cut, sum(map(bool, lost)))
 

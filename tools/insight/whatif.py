@@ -15,7 +15,12 @@ from tools.definitions.callers import Caller
 from tools.errors import Malformed, NotFound
 from tools.insight.changes import GrantChange, PreviewedChange
 from tools.insight.replay import Replay, World, combinations_of, hours_count, replay
-from tools.insight.tool_reach import CallerToolReach, is_licensed, known_callers, there_for_somebody
+from tools.insight.tool_reach import (
+    CallerToolReach,
+    is_available_to_any,
+    is_licensed,
+    known_callers,
+)
 from tools.licensing.tool_kinds import Kinds, filter_kinds, kinds_after, kinds_in, names_of, passing
 from tools.models import Agent
 
@@ -62,14 +67,14 @@ def what_if(
     callers = {caller.name: caller for caller in known_callers(agents, snapshot.revision)}
     known = {agent.pk: callers[agent.slug] for agent in agents}
     changed = {pk: change.caller(one, snapshot) for pk, one in known.items()}
-    before = World(snapshot, known, _there(snapshot, kinds[0]))
-    then = World(after, changed, _there(after, kinds[1]))
+    before = World(snapshot, known, _available_names(snapshot, kinds[0]))
+    then = World(after, changed, _available_names(after, kinds[1]))
     return ImpactPreview(
         since=since,
         until=until,
         agents={agent.pk: agent.slug for agent in agents},
         cut=cut,
-        seen=list(_seen(touched, before, then, kinds)),
+        seen=list(_visibility_differences(touched, before, then, kinds)),
         calls=_calls(before, then, since, until) if may(viewer, "view_execution") else None,
     )
 
@@ -96,11 +101,11 @@ def _agents(change: PreviewedChange, snapshot: Snapshot, tools: int) -> tuple[li
     return found[:most], len(found) > most
 
 
-def _there(snapshot: Snapshot, kinds: Kinds) -> set[str]:
-    return names_of(passing(kinds, snapshot, there_for_somebody))
+def _available_names(snapshot: Snapshot, kinds: Kinds) -> set[str]:
+    return names_of(passing(kinds, snapshot, is_available_to_any))
 
 
-def _seen(
+def _visibility_differences(
     touched: list[str], before: World, after: World, kinds: tuple[Kinds, Kinds]
 ) -> Iterator[VisibilityDifference]:
     names, some = sorted(touched), frozenset(touched)
@@ -109,7 +114,7 @@ def _seen(
         for of, world in zip(kinds, (before, after), strict=True)
     )
     for pk, caller in before.callers.items():
-        now, then = reached.of(caller), would_be.of(after.callers[pk])
+        now, then = reached.reachable_names(caller), would_be.reachable_names(after.callers[pk])
         if now != then:
             yield VisibilityDifference(
                 caller.name, _in_order(then - now, names), _in_order(now - then, names)

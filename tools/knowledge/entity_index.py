@@ -105,7 +105,7 @@ class EntityIndexEntry:
     room: int = _MOST_TEXT
 
     @property
-    def shown(self) -> dict[str, list[tuple[str, str]]]:
+    def excerpt(self) -> dict[str, list[tuple[str, str]]]:
         return {
             "labels": [(text[:_LONGEST_SHOWN], tag) for text, tag in self.labels[:_MOST_SHOWN]],
             "descriptions": [
@@ -332,7 +332,7 @@ def _row(scope: GraphScope, entry: EntityIndexEntry) -> dict[str, Any]:
         "organization": scope.organization_id,
         "collection": scope.collection,
         "iri": entry.iri,
-        "shown": json.dumps(entry.shown),
+        "shown": json.dumps(entry.excerpt),
         "types": entry.types,
         "kinds": entry.kinds,
         "names": entry.names,

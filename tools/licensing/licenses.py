@@ -69,7 +69,7 @@ class TierImpact:
             for field, value in asdict(self).items()
         }
 
-    def named(self) -> dict[str, Any]:
+    def audit_details(self) -> dict[str, Any]:
         """The audited form: bounded, with the counts."""
         lists = ("disabled", "enabled", "gated", "opened", "profiles")
         names = {field: list(getattr(self, field)) for field in lists}
@@ -88,12 +88,12 @@ class CustomTools:
     catalog: Snapshot
 
     @classmethod
-    def of(cls, catalog: Snapshot) -> "CustomTools":
+    def from_catalog(cls, catalog: Snapshot) -> "CustomTools":
         """Their definitions and signatures were read with the catalog; their statuses come from
         their rows."""
         rows = Tool.objects.present().filter(organization_id=catalog.organization_id)
-        told = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
-        found = told.values_list("name", "status", "status_reason")
+        unusual = rows.exclude(status=ToolStatus.ACTIVE, status_reason="")
+        found = unusual.values_list("name", "status", "status_reason")
         states = {name: (status, reason) for name, status, reason in found}
         other = {
             name: replace(tool, status=state[0], status_reason=state[1])
@@ -235,7 +235,9 @@ def preview(
 ) -> TierImpact:
     """The effect of `set_tier` on the current row and catalog; a caller that has locked the row
     passes the catalog that it read. Nothing is saved."""
-    tools = CustomTools.of(catalog or registry.snapshot(organization.pk, organization.revision))
+    tools = CustomTools.from_catalog(
+        catalog or registry.snapshot(organization.pk, organization.revision)
+    )
     return _moved_to(tier, tools, effective_tier(organization))
 
 
@@ -271,7 +273,7 @@ def install_license(*, organization: Organization, file: bytes, by: Actor) -> Ti
         "issued_at": _iso(license.issued_at),
         "expires_at": _iso(license.expires_at),
     }
-    details = {**said, "grace_days": license.grace_days, **change.named()}
+    details = {**said, "grace_days": license.grace_days, **change.audit_details()}
     _record(
         Event.LICENSE_INSTALL, license.id, by, details | difference(before, _license_fields(place))
     )
@@ -294,7 +296,7 @@ def remove_license(*, organization: Organization, by: Actor) -> TierImpact:
     place.license_id, place.license_expires_at = "", None
     place.save(update_fields=["tier", "license_id", "license_expires_at"])
     change = hold(held, by)
-    said = change.named() | difference(before, _license_fields(place))
+    said = change.audit_details() | difference(before, _license_fields(place))
     _record(Event.LICENSE_REMOVE, removed, by, said)
     transaction.on_commit(lambda: _set_metric(place.slug, None))
     return change
@@ -325,7 +327,7 @@ def _expire(organization_id: UUID) -> bool:
     by = Actor(CallerKind.SYSTEM, BEAT, place.slug)
     change = hold(held, by, before=place.tier)
     tiers = difference({"tier": change.tier_before}, {"tier": change.tier})
-    details = {"expires_at": _iso(place.license_expires_at), **change.named(), **tiers}
+    details = {"expires_at": _iso(place.license_expires_at), **change.audit_details(), **tiers}
     _record(Event.LICENSE_EXPIRE, _expired_subject(place), by, details)
     return True
 

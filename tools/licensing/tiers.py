@@ -37,7 +37,9 @@ def set_tier(*, organization: Organization, tier: LicenseTier, by: Actor) -> Tie
     change = licenses.hold(held, by)
     after = {"tier": tier.name}
     if before != after or change.any:
-        record_change(Event.TIER_CHANGE, organization.slug, by, before, after, **change.named())
+        record_change(
+            Event.TIER_CHANGE, organization.slug, by, before, after, **change.audit_details()
+        )
     return change
 
 
@@ -56,7 +58,7 @@ def change_tier(*, tier: LicenseTier, by: Actor, **changes: Any) -> dict[str, Ti
     _save_tier(tier)
     every = licenses.hold_all(places, by)
     follows = {slug: change for slug, change in every.items() if change.any}
-    named = {slug: change.named() for slug, change in follows.items()}
+    named = {slug: change.audit_details() for slug, change in follows.items()}
     if before != changes or follows:
         record_change(Event.TIER_CHANGE, tier.name, by, before, changes, organizations=named)
     for slug in follows.keys() - {by.organization}:

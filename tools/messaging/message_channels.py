@@ -65,7 +65,7 @@ class ChannelFields:
 def read_channel(raw: dict[str, Any]) -> ChannelFields:
     fields = ListedFields(raw, [])
     kind = fields.choice("kind", MessageKind)
-    fields.known((*COMMON_FIELDS, *_KIND_FIELDS[MessageKind(kind)]))
+    fields.reject_unknown((*COMMON_FIELDS, *_KIND_FIELDS[MessageKind(kind)]))
     columns = _read_columns(fields, MessageKind(kind)) | {"kind": kind}
     options: dict[str, Any] = {}
     secrets: dict[str, str] = {}

@@ -372,7 +372,7 @@ class Execution(models.Model):
         return f"{self.tool_name} {self.status}"
 
     @property
-    def over(self) -> bool:
+    def is_final(self) -> bool:
         return self.status in FINAL
 
     @property
@@ -416,7 +416,7 @@ class Execution(models.Model):
     def unresolved(self) -> bool:
         """One of those that the query of this name finds."""
         unsure = self.error_code == "OUTCOME_UNKNOWN" or self.effect_possible
-        return self.over and unsure and not self.resolved_as
+        return self.is_final and unsure and not self.resolved_as
 
 
 _APPEND = """

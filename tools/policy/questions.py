@@ -64,7 +64,7 @@ class EffectiveRequest:
     state: str
 
     @classmethod
-    def of(cls, group: list[str] | None, state: str | None) -> "EffectiveRequest":
+    def from_options(cls, group: list[str] | None, state: str | None) -> "EffectiveRequest":
         """Absent or null groups are `default`; an empty list stays empty (ruling 2). An empty text
         is the state `undefined`, as an absent one is."""
         groups = [DEFAULT_GROUP] if group is None else group
@@ -92,7 +92,7 @@ class StoredOptions:
     confirmation_reason: str = ""  # stored in the confirmation
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> "StoredOptions":
+    def from_options(cls, options: dict[str, Any]) -> "StoredOptions":
         """Of the options that an execution stores."""
         return cls(options.get("require_confirmation", False) is not False)
 

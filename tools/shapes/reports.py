@@ -35,7 +35,7 @@ def explained_shape(explained: Explained, snapshot: Snapshot) -> dict[str, Any]:
         "tool": explained.tool.name,
         "available": explained.available,
         "refused_by": refused_by.gate if refused_by else None,
-        "held": explained.held,
+        "held": explained.needs_approval,
         "effective_isolation": effective_level(explained.tool, snapshot),
         "gates": [row.as_dict() for row in explained.rows],
     }

@@ -28,7 +28,7 @@ class ChartBar:
 class ChartColumn:
     """`x` and `width` are of its whole place, so that an empty column has a tooltip too."""
 
-    hint: str
+    tooltip: str
     x: float
     width: float
     bars: tuple[ChartBar, ...]
@@ -66,8 +66,8 @@ def stacked_chart(days: Sequence[tuple[str, Sequence[Part]]]) -> Chart:
     place = WIDTH / max(1, len(days))
     return Chart(
         tuple(
-            ChartColumn(hint, at * place, place, tuple(_bars(parts, at * place, place, most)))
-            for at, (hint, parts) in enumerate(days)
+            ChartColumn(tooltip, at * place, place, tuple(_bars(parts, at * place, place, most)))
+            for at, (tooltip, parts) in enumerate(days)
         )
     )
 
@@ -76,7 +76,9 @@ def line_chart(points: Sequence[tuple[str, Sequence[float | None]]], kinds: Sequ
     """A place for each point, with its tooltip and its value of each kind; None leaves a gap."""
     known = [value for _, values in points for value in values if value is not None]
     most, place = max(known, default=0.0), WIDTH / max(1, len(points))
-    columns = (ChartColumn(hint, at * place, place, ()) for at, (hint, _) in enumerate(points))
+    columns = (
+        ChartColumn(tooltip, at * place, place, ()) for at, (tooltip, _) in enumerate(points)
+    )
     series = zip(*(values for _, values in points), strict=True)
     return Chart(
         tuple(columns),

@@ -27,7 +27,7 @@ class LayoutBox:
     column: int
     lines: list[str]
     kind: str = LABEL  # how it is marked
-    hint: str = ""
+    tooltip: str = ""
     url: str = ""  # of a page about it
     ident: str = ""  # by which a link leads to it
     mark: str = ""  # the text at its corner
@@ -140,7 +140,7 @@ def edge_label(column: int, head: list[str], names: list[str]) -> LayoutBox:
     return LayoutBox(
         column,
         [*head, *shown, *([f"and {left} more"] if left > 0 else [])],
-        hint=", ".join([*head, *names[:50]]),
+        tooltip=", ".join([*head, *names[:50]]),
     )
 
 

@@ -344,7 +344,7 @@ class _CountedGroups:
     only: str | None
 
     @cached_property
-    def _all(self) -> bool:
+    def _may_know_all(self) -> bool:
         return WILDCARD in self.caller.granted_groups or may(self.caller, "view_toolgroup")
 
     @cached_property
@@ -358,10 +358,12 @@ class _CountedGroups:
     @cached_property
     def _counted(self) -> dict[frozenset[str], frozenset[str]]:
         """The counted groups for each set of groups of a tool."""
-        return {held: self._known(held) for held in {*self._of_tools.values(), frozenset[str]()}}
+        return {
+            held: self._known_groups(held) for held in {*self._of_tools.values(), frozenset[str]()}
+        }
 
-    def _known(self, held: frozenset[str]) -> frozenset[str]:
-        known = held if self._all else held & self.caller.granted_groups
+    def _known_groups(self, held: frozenset[str]) -> frozenset[str]:
+        known = held if self._may_know_all else held & self.caller.granted_groups
         return known if self.only is None else known & {self.only}
 
     def groups_of(self, tool_name: str) -> frozenset[str]:

@@ -264,7 +264,7 @@ def check_may_cancel(caller: Caller, batch: Execution) -> None:
 def _known_calls(batch: Execution, calls: dict[str, Execution], whole: set[str]) -> _KnownCalls:
     row = Execution.objects.only("memory", "cancelled_places").get(pk=batch.pk)
     absent = absent_calls(row.memory) | _unreadable_calls(batch, calls)
-    return _KnownCalls(calls, absent, row.cancelled_places, whole, batch.over)
+    return _KnownCalls(calls, absent, row.cancelled_places, whole, batch.is_final)
 
 
 def _batch_row(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
@@ -319,7 +319,7 @@ def _parse_positions(batch: Execution, positions: Collection[int]) -> set[str]:
 def _mark_cancelled(caller: Caller, batch: Execution, places: set[str]) -> None:
     row = Execution.objects.filter(pk=batch.pk)
     found = row.select_for_update(no_key=True).only("status", "cancelled_places").get()
-    if found.over:
+    if found.is_final:
         raise Conflict("The batch is over already.", code="batch_over")
     row.update(cancelled_places=sorted({*found.cancelled_places, *places}, key=int))
     record(

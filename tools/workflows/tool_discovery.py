@@ -43,7 +43,9 @@ def run_search_turn(view: Composition) -> Result:
 def listed_tools(view: Composition) -> list[CatalogTool]:
     """The tools that a listing would contain for the caller of a composite call."""
     performance, execution = view.performance, view.execution
-    asked = EffectiveRequest.of(execution.requested_groups, sessions.state_before(execution))
+    asked = EffectiveRequest.from_options(
+        execution.requested_groups, sessions.state_before(execution)
+    )
     return usable_tools(performance.caller, asked, performance.snapshot)
 
 

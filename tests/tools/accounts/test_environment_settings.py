@@ -32,7 +32,7 @@ def test_the_first_start_tells_all_and_the_next_nothing(organization):
     assert not record_settings()
 
 
-def test_a_changed_setting_is_told_with_before_and_after(organization, settings):
+def test_a_changed_setting_is_audited_with_before_and_after(organization, settings):
     record_settings()
     settings.EGRESS_ALLOW_PRIVATE = ["10.0.0.0/8"]
     assert record_settings()
@@ -41,7 +41,7 @@ def test_a_changed_setting_is_told_with_before_and_after(organization, settings)
     assert said["after"] == {"EGRESS_ALLOW_PRIVATE": ["10.0.0.0/8"]}
 
 
-def test_a_new_secret_is_noticed_and_not_told(organization, settings):
+def test_a_changed_secret_is_audited_without_its_value(organization, settings):
     record_settings()
     settings.METRICS_TOKEN = "swordfish-swordfish"
     assert record_settings()
@@ -63,7 +63,7 @@ def test_every_documented_variable_is_described_as_it_is_documented() -> None:
     }
 
 
-def test_every_setting_that_is_told_is_described() -> None:
+def test_every_audited_setting_is_described() -> None:
     every = {one.attribute or one.name for rows in SECTIONS.values() for one in rows}
     assert set(VISIBLE) <= every
     assert not ON_PAGE & set(HIDDEN)
@@ -72,4 +72,4 @@ def test_every_setting_that_is_told_is_described() -> None:
 def test_only_what_evidence_holds_has_a_value() -> None:
     for rows in setting_statuses().values():
         for one in rows:
-            assert one.shown == ((one.described.attribute or one.described.name) in ON_PAGE)
+            assert one.has_value == ((one.described.attribute or one.described.name) in ON_PAGE)

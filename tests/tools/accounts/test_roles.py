@@ -26,7 +26,7 @@ def group(name: str) -> Group:
     return Group.objects.get(name=f"role:{name}")
 
 
-def held(name: str) -> set[str]:
+def permissions_of(name: str) -> set[str]:
     rows = group(name).permissions.values_list("content_type__app_label", "codename")
     return {f"{app}.{codename}" for app, codename in rows}
 
@@ -34,7 +34,7 @@ def held(name: str) -> set[str]:
 def test_a_new_installation_has_every_role_with_what_the_table_says(db: None) -> None:
     assert [role.label for role in roles()] == LABELS
     for role in roles():
-        assert held(role.name) == role.permissions
+        assert permissions_of(role.name) == role.permissions
 
 
 def test_a_role_that_was_changed_is_put_right_at_the_next_start(organization: Organization) -> None:
@@ -43,7 +43,7 @@ def test_a_role_that_was_changed_is_put_right_at_the_next_start(organization: Or
     before = Organization.objects.get(pk=organization.pk).revision
     viewer.permissions.set(Permission.objects.filter(codename__in=["delete_tool", "view_tool"]))
     update_roles()
-    assert held("viewer") == role_of("role:viewer").permissions
+    assert permissions_of("viewer") == role_of("role:viewer").permissions
     assert Organization.objects.get(pk=organization.pk).revision == before + 1
     record = AuditRecord.objects.filter(organization=organization.slug).latest("id")
     assert (record.code, record.subject) == ("ADMIN.ROW_CHANGE", "group:role:viewer")
@@ -53,7 +53,7 @@ def test_a_role_that_was_changed_is_put_right_at_the_next_start(organization: Or
 def test_a_role_that_was_deleted_is_made_again(db: None) -> None:
     group("auditor").delete()
     update_roles()
-    assert held("auditor") == role_of("role:auditor").permissions
+    assert permissions_of("auditor") == role_of("role:auditor").permissions
 
 
 def test_what_is_right_already_is_left_and_not_recorded(db: None) -> None:
@@ -87,13 +87,13 @@ def test_an_auditor_holds_every_view_and_nothing_else(db: None) -> None:
     views = Permission.objects.filter(
         content_type__app_label__in=("tools", "audit"), codename__startswith="view_"
     )
-    assert held("auditor") == {
+    assert permissions_of("auditor") == {
         f"{row.content_type.app_label}.{row.codename}"
         for row in views.select_related("content_type")
     }
 
 
-def test_nobody_is_offered_a_role_beyond_what_they_hold(organization: Organization) -> None:
+def test_only_roles_within_a_users_own_permissions_are_offered(organization: Organization) -> None:
     assert grantable_roles(factories.person(organization)) == []
     assert [role.label for role in grantable_roles(factories.superuser(organization))] == LABELS
     for name, given in {

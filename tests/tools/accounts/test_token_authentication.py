@@ -20,7 +20,7 @@ def tried(text):
         caller_of_token(text, source_ip="192.0.2.7")
 
 
-def noted(organization):
+def refusal_records(organization):
     return AuditRecord.objects.filter(organization=organization.slug, code="TOKEN.REFUSED")
 
 
@@ -30,7 +30,7 @@ def test_a_revoked_tokens_use_is_on_record_once_a_minute(agent, organization):
     account_actions.revoke_token(token=token, by=factories.by(organization))
     for _ in range(3):
         tried(text)
-    (record,) = noted(organization)
+    (record,) = refusal_records(organization)
     assert (record.actor, record.token_id, record.reason) == (
         agent.slug, str(token.pk), "token_revoked",
     )  # fmt: skip
@@ -42,14 +42,14 @@ def test_so_is_that_of_one_that_has_run_out(agent, organization):
     past = timezone.now() - timedelta(days=1)
     Token.objects.update(created_at=past - timedelta(days=1), expires_at=past)
     tried(text)
-    assert noted(organization).get().reason == "token_expired"
+    assert refusal_records(organization).get().reason == "token_expired"
 
 
 def test_and_that_of_a_suspended_agents(agent, organization):
     text = factories.token(agent.service_account)
     account_actions.change_agent(agent=agent, by=factories.by(organization), active=False)
     tried(text)
-    assert noted(organization).get().reason == "agent_suspended"
+    assert refusal_records(organization).get().reason == "agent_suspended"
 
 
 def test_garbage_and_guessed_secrets_leave_nothing(agent, organization):
@@ -58,4 +58,4 @@ def test_garbage_and_guessed_secrets_leave_nothing(agent, organization):
     guessed = f"{good[:13]}{other[13:]}"  # the checksum belongs to another token
     for text in ("", "tcr_", "garbage", guessed):
         tried(text)
-    assert not noted(organization).exists()
+    assert not refusal_records(organization).exists()

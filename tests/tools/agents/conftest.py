@@ -7,7 +7,7 @@ import pytest
 
 from tests import factories
 from tests.stubs import llm
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunReport, AgentRunRequest
 from tools.agents.recordings import find_run
@@ -44,7 +44,7 @@ def agent(organization: Any) -> Agent:
     return factories.agent(organization, groups=["default"])
 
 
-def begun(agent: Agent, question: str = "Why?", **wanted: Any) -> Execution:
+def begin_request(agent: Agent, question: str = "Why?", **wanted: Any) -> Execution:
     """`wanted` holds parameters of `run_agent` and fields of `AgentRunRequest`."""
     of_call = {name: wanted.pop(name) for name in AgentRunRequest.__annotations__ if name in wanted}
     caller = factories.caller(agent)
@@ -59,11 +59,13 @@ def reported(agent: Agent, run: Execution) -> AgentRunReport:
 
 
 @pytest.fixture
-def asked(alone: None, agent: Agent, model: llm.Endpoint) -> Callable[..., AgentRunReport]:
+def perform_request(
+    alone: None, agent: Agent, model: llm.Endpoint
+) -> Callable[..., AgentRunReport]:
     """The report of a request that was performed until nothing was left to do."""
 
     def ask(question: str = "Why?", **wanted: Any) -> AgentRunReport:
-        run = begun(agent, question, **wanted)
+        run = begin_request(agent, question, **wanted)
         work_off(agent.organization)
         return reported(agent, run)
 

@@ -14,8 +14,8 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.properties import examples
 from tests.stubs.llm import Native, calls
-from tests.tools.agents.attacked import refused_by
-from tests.tools.agents.conftest import SAYS, begun
+from tests.tools.agents.attacked_organization import refused_by
+from tests.tools.agents.conftest import SAYS, begin_request
 from tests.tools.approval_requests import approve, approver, reject
 from tools.accounts import account_actions
 from tools.catalog import actions as catalog
@@ -148,7 +148,7 @@ class World:
                 session_actions.end(Session.objects.filter(pk=session.pk), by, reason="asked")
         elif what in (AGREED, REFUSED_BY_PERSON):
             self._decide(agree=what == AGREED)
-        elif not Execution.objects.get(pk=run.pk).over:
+        elif not Execution.objects.get(pk=run.pk).is_final:
             cancelling.stop(run.pk, by=by)
 
     def _decide(self, *, agree: bool) -> None:
@@ -186,7 +186,7 @@ class World:
         for pk in {*started.values_list("execution_id", flat=True)} - self.began:
             self.began.add(pk)
             self.check_one(rows[pk], state)
-            assert not self.held(rows[pk]) or pk in self.agreed
+            assert not self.awaits_approval(rows[pk]) or pk in self.agreed
         for pk, row in rows.items():
             if pk not in self.admitted and (row.status in OPEN or row.status not in REFUSED):
                 self.check_one(row, state)
@@ -197,7 +197,7 @@ class World:
         if state is not None and row.session_id is not None and row.place.startswith("act/"):
             assert row.state == state
 
-    def held(self, row: Execution) -> bool:
+    def awaits_approval(self, row: Execution) -> bool:
         names = {self.name(at): kind.held for at, kind in enumerate(self.kinds)}
         return names.get(row.tool_name, False)
 
@@ -228,7 +228,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
         model.answers_by(
             lambda _: left.pop(0) if left else ("Done." if native else "Answer: Done.")
         )
-        run = begun(world.agent, group=[*world.groups, "composition"], max_iterations=8)
+        run = begin_request(world.agent, group=[*world.groups, "composition"], max_iterations=8)
         world.perform(run, changing)
         assert not Execution.objects.filter(agent=world.agent, status="Running").exists()
         # Close open confirmations, so that the next script begins without any.
@@ -243,7 +243,7 @@ def test_no_script_makes_an_agent_execute_what_explain_does_not_show_as_passed(
 
 @pytest.fixture
 def settings_of_the_form(settings):
-    def of(native: bool) -> None:
+    def set_form(native: bool) -> None:
         settings.LLM_TOOL_CALLS = native
 
-    return of
+    return set_form

@@ -4,9 +4,9 @@ import pytest
 
 from tests import factories
 from tests.stubs.llm import calls
-from tests.tools.agents.conftest import begun, reported
+from tests.tools.agents.conftest import begin_request, reported
 from tests.tools.approval_requests import at_the_browser
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.grants import grant_actions
 from tools.agents import agent_requests
@@ -19,86 +19,90 @@ pytestmark = pytest.mark.usefixtures("alone")
 SAY = ("say", '{"text": "hello"}')
 
 
-def told(question):
+def messages_text(question):
     return str(question["messages"]).replace('\\"', '"')
 
 
 @pytest.fixture
-def earlier(asked, model):
+def earlier_report(perform_request, model):
     model.plays(calls("open", '{"text": "o"}', thought="Open it."), "It is open.")
-    return asked("Is it open?")
+    return perform_request("Is it open?")
 
 
 @pytest.mark.part("agents")
-def test_a_run_goes_on_where_another_has_led(earlier, asked, model):
+def test_a_run_goes_on_where_another_has_led(earlier_report, perform_request, model):
     model.plays(calls("inner", '{"text": "i"}'), "Inside.")
-    report = asked("And inside?", continues=str(earlier.run.pk))
-    assert "Open it." in told(model.questions[-2])
-    assert '{"said": "o"}' in told(model.questions[-2])
+    report = perform_request("And inside?", continues=str(earlier_report.run.pk))
+    assert "Open it." in messages_text(model.questions[-2])
+    assert '{"said": "o"}' in messages_text(model.questions[-2])
     assert report.steps[0].status == "Success" and report.answer == "Inside."
 
 
-def test_a_run_that_moved_through_states_is_continued_by_its_own_caller(asked, model):
+def test_a_run_that_moved_through_states_is_continued_by_its_own_caller(perform_request, model):
     model.plays(
         calls("open", '{"text": "o"}'), calls("inner", '{"text": "i"}'), "Open, and looked into."
     )
-    earlier = asked("Is it open?")
+    earlier = perform_request("Is it open?")
     assert [step.status for step in earlier.steps if step.execution_id] == ["Success"] * 2
     model.plays("Still open.")
-    assert asked("And now?", continues=str(earlier.run.pk)).answer == "Still open."
+    assert perform_request("And now?", continues=str(earlier.run.pk)).answer == "Still open."
 
 
 @pytest.mark.part("agents")
-def test_a_question_that_is_left_out_is_the_earlier_one(earlier, asked, model):
+def test_a_question_that_is_left_out_is_the_earlier_one(earlier_report, perform_request, model):
     model.plays("Still.")
-    assert asked(question="", continues=str(earlier.run.pk)).question == "Is it open?"
+    assert (
+        perform_request(question="", continues=str(earlier_report.run.pk)).question == "Is it open?"
+    )
 
 
-def test_nobody_goes_on_from_what_they_may_not_read(earlier, organization):
+def test_a_caller_cannot_continue_a_run_that_it_may_not_read(earlier_report, organization):
     other = factories.agent(organization, groups=["default"])
     with pytest.raises(NotFound):
-        begun(other, continues=str(earlier.run.pk))
+        begin_request(other, continues=str(earlier_report.run.pk))
 
 
 @pytest.mark.part("agents")
-def test_another_agent_goes_on_from_what_was_shared_with_it(asked, model, organization):
+def test_another_agent_goes_on_from_what_was_shared_with_it(perform_request, model, organization):
     other = factories.agent(organization, groups=["default"])
     model.plays(calls("open", '{"text": "o"}'), "It is open.")
-    earlier = asked("Is it open?", shared_with=[other.slug])
+    earlier = perform_request("Is it open?", shared_with=[other.slug])
     model.plays(calls("inner", '{"text": "i"}'), "Inside.")
-    run = begun(other, "And inside?", continues=str(earlier.run.pk))
+    run = begin_request(other, "And inside?", continues=str(earlier.run.pk))
     work_off(organization)
     report = reported(other, run)
-    assert report.answer == "Inside." and '{"said": "o"}' in told(model.questions[-2])
+    assert report.answer == "Inside." and '{"said": "o"}' in messages_text(model.questions[-2])
     with pytest.raises(NotFound):  # continuing a run does not permit reading it
         reported(other, earlier.run)
 
 
-def test_nobody_else_goes_on_from_what_was_shared(asked, model, organization):
+def test_another_caller_cannot_continue_a_shared_run(perform_request, model, organization):
     other, third = (factories.agent(organization, groups=["default"]) for _ in range(2))
     model.plays("Yes.")
-    earlier = asked(shared_with=[other.slug])
+    earlier = perform_request(shared_with=[other.slug])
     with pytest.raises(NotFound):
-        begun(third, continues=str(earlier.run.pk))
+        begin_request(third, continues=str(earlier.run.pk))
 
 
 @pytest.mark.part("agents")
-def test_who_lacks_a_tool_whose_result_stands_there_does_not_go_on(asked, model, organization):
+def test_who_lacks_a_tool_whose_result_stands_there_does_not_go_on(
+    perform_request, model, organization
+):
     other = factories.agent(organization, groups=["default"], tools=["say"])
     model.plays(calls("open", '{"text": "o"}'), "It is open.")
-    earlier = asked(shared_with=[other.slug])
+    earlier = perform_request(shared_with=[other.slug])
     with pytest.raises(Forbidden) as refusal:
-        begun(other, continues=str(earlier.run.pk))
+        begin_request(other, continues=str(earlier.run.pk))
     assert "open" in refusal.value.message
 
 
 @pytest.mark.part("agents")
-def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization, model):
+def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier_report, organization, model):
     other = factories.agent(organization, groups=["default"])
     person = at_the_browser(factories.superuser(organization))
     caller = caller_at_playground(person, other.slug)
     call = agent_requests.build_call(
-        caller, AgentRunRequest({"question": "And?", "continues": str(earlier.run.pk)})
+        caller, AgentRunRequest({"question": "And?", "continues": str(earlier_report.run.pk)})
     )
     model.plays("Still open.")
     run = actions.execute(caller=caller, call=call, wait_s=0)
@@ -107,24 +111,26 @@ def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier, organization
 
 
 @pytest.mark.part("agents")
-def test_a_call_that_was_refused_keeps_nobody_from_going_on(asked, model):
+def test_a_run_with_a_refused_call_can_be_continued(perform_request, model):
     model.plays(calls("hidden", "{}"), "No.")
-    earlier = asked()
+    earlier = perform_request()
     model.plays("Still no.")
-    assert asked("Sure?", continues=str(earlier.run.pk)).answer == "Still no."
+    assert perform_request("Sure?", continues=str(earlier.run.pk)).answer == "Still no."
 
 
-def test_rights_that_were_taken_away_end_it(earlier, agent, organization):
+def test_rights_that_were_taken_away_end_it(earlier_report, agent, organization):
     grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
     with pytest.raises(Forbidden) as refusal:
-        begun(agent, continues=str(earlier.run.pk))
+        begin_request(agent, continues=str(earlier_report.run.pk))
     assert refusal.value.code == "not_the_same_rights"
 
 
-def test_a_replay_calls_no_tool(earlier, agent, organization, asked, model, settings):
+def test_a_replay_calls_no_tool(
+    earlier_report, agent, organization, perform_request, model, settings
+):
     settings.LLM_PRICES = {"small": (0, 0), "other": (0, 0)}
     model.plays(calls("open", '{"text": "o"}'), "The same.")
-    report = asked(question="", replays=str(earlier.run.pk), model="other")
+    report = perform_request(question="", replays=str(earlier_report.run.pk), model="other")
     assert (report.answer, report.state) == ("The same.", "inside")
     assert report.steps[0].observation == '{"said": "o"}'
     assert not calls_of(report.run).exclude(tool_name="ask_model").exists()
@@ -132,9 +138,9 @@ def test_a_replay_calls_no_tool(earlier, agent, organization, asked, model, sett
 
 
 @pytest.mark.part("agents")
-def test_a_replay_ends_where_it_does_something_else(earlier, asked, model):
+def test_a_replay_ends_where_it_does_something_else(earlier_report, perform_request, model):
     model.plays(calls("open", '{"text": "another"}'), "Never said.")
-    report = asked(question="", replays=str(earlier.run.pk))
+    report = perform_request(question="", replays=str(earlier_report.run.pk))
     assert report.run.error_code == "DIVERGED" and "step 1" in report.run.error_message
     assert not calls_of(report.run).exclude(tool_name="ask_model").exists()
 
@@ -142,36 +148,36 @@ def test_a_replay_ends_where_it_does_something_else(earlier, asked, model):
 @pytest.mark.part("agents")
 def test_no_model_is_asked_that_the_installation_does_not_name(agent):
     with pytest.raises(Malformed):
-        begun(agent, model="dearest")
+        begin_request(agent, model="dearest")
 
 
 @pytest.mark.part("agents")
-def test_a_run_is_continued_or_replayed_but_not_both(earlier, agent):
-    run = str(earlier.run.pk)
+def test_a_run_is_continued_or_replayed_but_not_both(earlier_report, agent):
+    run = str(earlier_report.run.pk)
     with pytest.raises(Malformed):
-        begun(agent, continues=run, replays=run)
+        begin_request(agent, continues=run, replays=run)
 
 
 @pytest.mark.part("agents")
 @pytest.mark.parametrize("named", ["no-id", "01a21532-9d16-755a-b73a-8e9da81280a2"])
-def test_what_is_no_run_is_told(agent, named):
+def test_an_identifier_of_no_run_is_refused(agent, named):
     with pytest.raises((NotFound, Malformed)):
-        begun(agent, continues=named)
+        begin_request(agent, continues=named)
 
 
 def test_an_execution_of_another_tool_is_no_run(agent, organization, model):
     call = factories.execution(agent, "say")
     work_off(organization)
     with pytest.raises(NotFound):
-        begun(agent, continues=str(call.pk))
+        begin_request(agent, continues=str(call.pk))
 
 
 @pytest.mark.part("agents")
-def test_the_tool_itself_meets_the_same_rights(earlier, agent, organization, model):
+def test_the_tool_itself_meets_the_same_rights(earlier_report, agent, organization, model):
     """Not only the entry point checks: a run that was started as a tool checks again."""
     other = factories.agent(organization, groups=["default", "agents"])
     call = factories.call(
-        "run_agent", {"question": "?", "continues": str(earlier.run.pk)},
+        "run_agent", {"question": "?", "continues": str(earlier_report.run.pk)},
         group=["default", "agents"],
     )  # fmt: skip
     run = actions.execute(caller=factories.caller(other), call=call, wait_s=0)

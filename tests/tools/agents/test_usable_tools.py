@@ -70,7 +70,7 @@ def test_a_tools_own_way_of_validation_holds():
     assert usable(tool).plan_flaws([step("t")], "undefined") == []
 
 
-def test_a_planner_is_told_of_the_states_that_can_be_reached_alone():
+def test_a_planner_sees_only_the_reachable_states():
     tools = [
         moving("a", ["undefined"], "one"), moving("b", ["one"], "two"),
         moving("c", ["two"]), moving("d", ["elsewhere"]),

@@ -38,19 +38,21 @@ def flaws(method: str, path: str, response: HttpResponseBase) -> Iterator[str]:
     if operation is None or status == "500":
         return
     responses = (*operation, "responses")
-    if status not in at(responses):
-        yield f"{status} is not one of {sorted(at(responses))}"
+    if status not in resolve_pointer(responses):
+        yield f"{status} is not one of {sorted(resolve_pointer(responses))}"
         return
-    answer = followed((*responses, status))
-    for name in at((*answer, "headers")):
-        header = followed((*answer, "headers", name))
+    answer = follow_reference((*responses, status))
+    for name in resolve_pointer((*answer, "headers")):
+        header = follow_reference((*answer, "headers", name))
         if name in response:
             yield from _wrong((*header, "schema"), response[name], f"header {name}")
-        elif at(header).get("required"):
+        elif resolve_pointer(header).get("required"):
             yield f"{status} without the header {name}"
     if response.get("Idempotent-Replay-Withheld") == "*":
         return  # the header describes the body instead
-    yield from _wrong_content((*answer, "content"), at(answer).get("content", {}), response)
+    yield from _wrong_content(
+        (*answer, "content"), resolve_pointer(answer).get("content", {}), response
+    )
 
 
 def _wrong_content(
@@ -85,16 +87,16 @@ def _operation(method: str, path: str) -> Pointer | None:
     return ("paths", documented, method.lower()) if method.lower() in operations else None
 
 
-def at(pointer: Pointer) -> Any:
+def resolve_pointer(pointer: Pointer) -> Any:
     node: Any = document()
     for step in pointer:
         node = node[step]
     return node
 
 
-def followed(pointer: Pointer) -> Pointer:
+def follow_reference(pointer: Pointer) -> Pointer:
     """The target of the reference at this node, or the node itself."""
-    node = at(pointer)
+    node = resolve_pointer(pointer)
     return tuple(node["$ref"].removeprefix("#/").split("/")) if "$ref" in node else pointer
 
 

@@ -51,7 +51,7 @@ def browser(person):
     return Browser(person)
 
 
-def said(confirmation, **more):
+def decision_body(confirmation, **more):
     return {"bound_hash": confirmation.bound_hash, **more}
 
 
@@ -138,7 +138,9 @@ def test_a_page_of_the_list_leads_to_the_next(browser, agent, asks):
 
 
 def test_a_person_agrees_with_their_session(browser, person, confirmation):
-    answer = browser("POST", f"/confirmations/{confirmation.pk}/approve", said(confirmation))
+    answer = browser(
+        "POST", f"/confirmations/{confirmation.pk}/approve", decision_body(confirmation)
+    )
     body = answer.json()
     assert (answer.status_code, body["status"], body["approvals"]) == (200, "approved", 1)
     assert body["execution_status"] == "Pending"
@@ -147,7 +149,7 @@ def test_a_person_agrees_with_their_session(browser, person, confirmation):
 
 def test_a_person_refuses_with_a_reason(browser, confirmation):
     path = f"/confirmations/{confirmation.pk}/reject"
-    body = browser("POST", path, said(confirmation, reason="No.")).json()
+    body = browser("POST", path, decision_body(confirmation, reason="No.")).json()
     assert (body["status"], body["execution_status"]) == ("rejected", "PermissionDenied")
     assert body["decisions"][0]["reason"] == "No."
 
@@ -155,7 +157,7 @@ def test_a_person_refuses_with_a_reason(browser, confirmation):
 def test_a_session_without_its_csrf_token_decides_nothing(person, confirmation):
     browser = Browser(person)
     path = f"/confirmations/{confirmation.pk}/approve"
-    check_error(browser("POST", path, said(confirmation), **{"X-CSRFToken": "x"}), 403)
+    check_error(browser("POST", path, decision_body(confirmation), **{"X-CSRFToken": "x"}), 403)
     assert Confirmation.objects.get(pk=confirmation.pk).status == "pending"
 
 
@@ -164,10 +166,12 @@ def test_no_token_decides(api, admin_api, person, confirmation):
     for client in (admin_api, own):
         for verb in ("approve", "reject"):
             path = f"/confirmations/{confirmation.pk}/{verb}"
-            check_error(client.post(path, said(confirmation)), 403, "session_required")
-        many = {"decisions": [said(confirmation, id=str(confirmation.pk), approve=True)]}
+            check_error(client.post(path, decision_body(confirmation)), 403, "session_required")
+        many = {"decisions": [decision_body(confirmation, id=str(confirmation.pk), approve=True)]}
         check_error(client.post("/confirmations/decide", many), 403, "session_required")
-    check_error(api.post(f"/confirmations/{confirmation.pk}/approve", said(confirmation)), 403)
+    check_error(
+        api.post(f"/confirmations/{confirmation.pk}/approve", decision_body(confirmation)), 403
+    )
     assert Confirmation.objects.get(pk=confirmation.pk).status == "pending"
 
 
@@ -185,7 +189,7 @@ def test_another_organizations_call_is_not_there(confirmation):
     stranger = Browser(approver(factories.organization(f"org-{uuid4().hex[:12]}")))
     path = f"/confirmations/{confirmation.pk}"
     check_error(stranger("GET", path), 404, "confirmation_not_found")
-    check_error(stranger("POST", f"{path}/approve", said(confirmation)), 404)
+    check_error(stranger("POST", f"{path}/approve", decision_body(confirmation)), 404)
     assert stranger("GET", "/confirmations?status=all").json()["results"] == []
 
 
@@ -196,14 +200,16 @@ def test_another_hash_is_a_conflict(browser, confirmation):
 
 def test_what_was_decided_is_a_conflict(browser, confirmation):
     path = f"/confirmations/{confirmation.pk}/approve"
-    browser("POST", path, said(confirmation))
-    check_error(browser("POST", path, said(confirmation)), 409, "confirmation_decided")
+    browser("POST", path, decision_body(confirmation))
+    check_error(browser("POST", path, decision_body(confirmation)), 409, "confirmation_decided")
 
 
 def test_what_has_changed_is_a_conflict_with_its_reason(browser, agent, organization, confirmation):
     policy.change_agent(agent=agent, active=False, by=factories.by(organization))
     path = f"/confirmations/{confirmation.pk}/approve"
-    error = check_error(browser("POST", path, said(confirmation)), 409, "confirmation_void")
+    error = check_error(
+        browser("POST", path, decision_body(confirmation)), 409, "confirmation_void"
+    )
     assert error["details"]["reason"] == "caller_suspended"
 
 
@@ -211,9 +217,9 @@ def test_many_are_decided_with_a_hash_each(browser, agent, asks):
     good, bad = call_awaiting_approval(agent), call_awaiting_approval(agent)
     unknown = str(uuid4())
     words = [
-        said(good, id=str(good.pk), approve=True),
-        said(good, id=str(bad.pk), approve=True),
-        said(good, id=unknown, approve=False, reason="x"),
+        decision_body(good, id=str(good.pk), approve=True),
+        decision_body(good, id=str(bad.pk), approve=True),
+        decision_body(good, id=unknown, approve=False, reason="x"),
     ]
     answer = browser("POST", "/confirmations/decide", {"decisions": words})
     first, second, third = answer.json()["results"]

@@ -924,7 +924,7 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
     views, everything = permitted("view_"), permitted("")
     changer, chief = person(here, *everything), factories.superuser(here)
     foreign, visit = factories.superuser(there), {"X-Organization": here.slug}
-    codes = {id(group): _named(group) for group in (views, everything)}
+    codes = {id(group): _codenames(group) for group in (views, everything)}
     managing = {"scopes": ["read", "execute", "manage"]}
     one_tool = {"tools": [sides["here"].tool.name]}
     browser = Client()
@@ -975,7 +975,7 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
     ]  # fmt: skip
 
 
-def _named(found: list[Permission]) -> frozenset[str]:
+def _codenames(found: list[Permission]) -> frozenset[str]:
     return frozenset(f"{one.content_type.app_label}.{one.codename}" for one in found)
 
 
@@ -997,12 +997,12 @@ def browsers(sides: dict[str, Side]) -> list[Kind]:
              known=False),
         Kind("a superuser's token", Client(), bearer(factories.superuser(here)), known=False),
         Kind("person without permissions", enter(person(here))),
-        Kind("person who views", enter(person(here, *views)), permissions=_named(views)),
+        Kind("person who views", enter(person(here, *views)), permissions=_codenames(views)),
         Kind("person who changes", enter(person(here, *everything)),
-             permissions=_named(everything)),
+             permissions=_codenames(everything)),
         Kind("superuser", enter(factories.superuser(here)), superuser=True),
         Kind("person of another organization", enter(person(there, *everything)),
-             {"X-Organization": here.slug}, permissions=_named(everything), home="there"),
+             {"X-Organization": here.slug}, permissions=_codenames(everything), home="there"),
         Kind("superuser of another organization", enter(factories.superuser(there)),
              {"X-Organization": here.slug}, superuser=True, home="there"),
         *(

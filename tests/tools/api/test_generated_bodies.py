@@ -156,7 +156,7 @@ def refusals(pattern: str, method: str) -> set[int]:
 
 
 @pytest.fixture
-def known(callers, agent):
+def known_values(callers, agent):
     """Existing values by path parameter."""
     known = {
         "<uuid:execution_id>": str(factories.execution(agent).pk),
@@ -169,13 +169,13 @@ def known(callers, agent):
 @pytest.mark.usefixtures("document_made_once")
 @pytest.mark.parametrize("draws", [1, pytest.param(3, marks=pytest.mark.part("matrices"))])
 @pytest.mark.parametrize("method", METHODS)
-def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, known, method, draws):
+def test_nothing_a_client_can_send_is_a_fault_of_ours(callers, known_values, method, draws):
     """Each request starts from the same rows, whatever the previous one changed."""
     client, wrong = Client(raise_request_exception=False), []
     for pattern in addresses():
         dice = random.Random(f"{method} {pattern}")
         for kind in ["nobody", *["agent", "person", "superuser"] * draws]:
-            path = filled(pattern, partial(dice.choice, NAMES), known) + dice.choice(QUERIES)
+            path = filled(pattern, partial(dice.choice, NAMES), known_values) + dice.choice(QUERIES)
             if path.partition("?")[0].endswith("/events"):
                 continue  # the stream of an open call does not end
             headers = {**callers[kind], "X-Organization": dice.choice(["", "ghost", "\u00fc"])}

@@ -301,12 +301,12 @@ def test_an_agent_does_not_raise_its_own_bound(api, places):
 
 
 @pytest.fixture
-def taken(monkeypatch):
+def no_free_slots(monkeypatch):
     """All places are taken."""
     monkeypatch.setattr(event_streams, "_slots", CallerConcurrency(0))
 
 
-def test_a_call_is_answered_at_once_and_goes_on(api, organization, taken):
+def test_a_call_is_answered_at_once_and_goes_on(api, organization, no_free_slots):
     factories.tool(organization)
     answer = api.execute("echo", {"text": "x"}, options={"wait_s": 60})
     assert (answer.status_code, answer.json()["status"]) == (202, "Pending")
@@ -318,7 +318,7 @@ MAIL = {"name": "mail", "kind": "email", "host": "mail.example", "sender": "crib
 
 
 @pytest.fixture
-def made(admin_api, organization):
+def created_rows(admin_api, organization):
     far = {"name": "far", "transport": "sse", "url": "https://x.example/"}
     for path, body in (("/mcp-servers", far), ("/content-schemas", SCHEMA), ("/channels", MAIL)):
         answer = admin_api.post(path, body)
@@ -332,7 +332,9 @@ def made(admin_api, organization):
      ("put", "/content-schemas/a", {"document": {"type": "array"}}),
      ("post", "/channels/mail/test", {"to": ["ada@a.example"]})],
 )  # fmt: skip
-def test_what_waits_for_others_is_503_and_says_when(made, admin_api, taken, method, path, body):
+def test_what_waits_for_others_is_503_and_says_when(
+    created_rows, admin_api, no_free_slots, method, path, body
+):
     answer = getattr(admin_api, method)(path, body)
     check_error(answer, 503, "unavailable")
     assert int(answer.headers["Retry-After"]) >= 1

@@ -53,9 +53,9 @@ def reported(client, message, key, *, at=None, **body):
 def test_a_channels_secrets_come_back_to_no_user_but_its_key_once(api):
     made = api.post("/channels", HOOK)
     assert made.status_code == 201 and made.json()["signing_key"].startswith("whsec_")
-    told = api.get("/channels/hook")
-    assert told.json()["url"] == "https://hooks.example/…"
-    assert "T0KEN" not in told.content.decode() and "signing_key" not in told.json()
+    answer = api.get("/channels/hook")
+    assert answer.json()["url"] == "https://hooks.example/…"
+    assert "T0KEN" not in answer.content.decode() and "signing_key" not in answer.json()
     assert api.patch("/channels/hook", {"enabled": False}).json()["enabled"] is False
     assert api.post("/channels/hook/key").json().keys() == {"signing_key"}
     assert api.delete("/channels/hook").status_code == 204
@@ -72,8 +72,8 @@ def test_a_channel_that_was_removed_meanwhile_is_not_found(organization):
     ):
         with pytest.raises(NotFound, match="There is no channel"):
             late()
-    told = AuditRecord.objects.filter(organization=organization.slug, subject="hook")
-    assert sorted(told.values_list("code", flat=True)) == [
+    answer = AuditRecord.objects.filter(organization=organization.slug, subject="hook")
+    assert sorted(answer.values_list("code", flat=True)) == [
         Event.CHANNEL_CREATE.value, Event.CHANNEL_DELETE.value,
     ]  # fmt: skip
 
@@ -115,8 +115,8 @@ def test_no_user_reads_anothers_inbox(api, organization, sent):
 def test_a_signed_report_makes_a_bounce_that_is_seen(api, client, sent):
     message, key = sent
     for _ in range(2):
-        told = reported(client, message, key, recipient="ada@example.com", reason="gone")
-        assert told.status_code == 204
+        answer = reported(client, message, key, recipient="ada@example.com", reason="gone")
+        assert answer.status_code == 204
     (found,) = api.get("/messages?state=bounced&channel=post").json()["results"]
     assert found["refused"] == {"ada@example.com": "gone"}
     assert api.get(f"/messages/{message.pk}").json()["state"] == "bounced"

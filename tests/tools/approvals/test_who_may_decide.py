@@ -14,7 +14,7 @@ from tools.models import Agent, Confirmation, Organization, User
 
 
 @pytest.fixture
-def held(organization: Organization, agent: Agent) -> Confirmation:
+def pending_confirmation(organization: Organization, agent: Agent) -> Confirmation:
     factories.tool(organization, "held", requires_confirmation=True)
     return Confirmation.objects.get(execution=factories.execution(agent, "held"))
 
@@ -30,24 +30,29 @@ def word(confirmation: Confirmation) -> Word:
 
 
 def test_an_approver_decides_for_the_own_organization(
-    organization: Organization, held: Confirmation
+    organization: Organization, pending_confirmation: Confirmation
 ) -> None:
     caller = caller_of_user(approver(organization))
-    assert decisions.decide(caller=caller, word=word(held)).status == "approved"
+    assert decisions.decide(caller=caller, word=word(pending_confirmation)).status == "approved"
 
 
-def test_an_approver_of_another_organization_decides_nothing(held: Confirmation) -> None:
+def test_an_approver_of_another_organization_decides_nothing(
+    pending_confirmation: Confirmation,
+) -> None:
     stranger = approver(factories.organization("approving-elsewhere"))
     with pytest.raises(NotFound):
-        decisions.decide(caller=caller_of_user(stranger), word=word(held))
+        decisions.decide(caller=caller_of_user(stranger), word=word(pending_confirmation))
     client = Client()
     client.force_login(stranger, backend="tools.accounts.login.login.PeopleBackend")
-    address = f"/api/v1/confirmations/{held.pk}"
-    body = {"bound_hash": held.bound_hash}
-    for path in (address, f"/confirmations/{held.pk}/"):
+    address = f"/api/v1/confirmations/{pending_confirmation.pk}"
+    body = {"bound_hash": pending_confirmation.bound_hash}
+    for path in (address, f"/confirmations/{pending_confirmation.pk}/"):
         assert client.get(path).status_code == 404
     said = client.post(f"{address}/approve", body, content_type="application/json")
     assert said.status_code == 404
-    client.post("/confirmations/decide", {"one": f"approve {held.pk}", f"hash-{held.pk}": "x"})
-    held.refresh_from_db()
-    assert held.status == "pending"
+    client.post(
+        "/confirmations/decide",
+        {"one": f"approve {pending_confirmation.pk}", f"hash-{pending_confirmation.pk}": "x"},
+    )
+    pending_confirmation.refresh_from_db()
+    assert pending_confirmation.status == "pending"

@@ -4,5 +4,5 @@ from tests import factories
 
 
 @pytest.fixture
-def by(organization):
+def actor(organization):
     return factories.by(organization)

@@ -121,7 +121,7 @@ def test_a_tool_stays_what_it_is(organization, change):
     assert tool.versions.count() == 1
 
 
-def test_nobody_registers_a_builtin(admin_api):
+def test_a_builtin_cannot_be_registered(admin_api):
     response = admin_api.post("/tools", {"name": "mine", "type": "builtin", "description": "d"})
     assert response.status_code == 400
     assert response.json()["details"]["errors"][0]["field"] == "type"

@@ -53,7 +53,7 @@ SERVICE = {"id": "jokes", "request-queue": "in", "response-queue": "out"}
 
 
 @pytest.fixture
-def put(organization):
+def put_items(organization):
     """Imports items and returns the results by key."""
 
     def run(source):
@@ -83,7 +83,7 @@ def item(key, name, **fields):
     return {"key": f"tool/{key}", "value": value}
 
 
-def there(organization):
+def imported_tools(organization):
     rows = Tool.objects.custom().filter(organization=organization).select_related("version")
     return {row.name: (row.version.definition["title"], row.status) for row in rows}
 
@@ -92,10 +92,10 @@ def codes(one):
     return [found["code"] for found in one.findings]
 
 
-def test_the_five_tools_of_the_specification_import_as_they_stand(organization, put):
-    done = put(FIVE)
+def test_the_five_tools_of_the_specification_import_as_they_stand(organization, put_items):
+    done = put_items(FIVE)
     assert {one.result for one in done.values()} == {"created"}, done
-    assert there(organization) == {
+    assert imported_tools(organization) == {
         "knowledge-query": ("Knowledge Graph Query", "active"),
         "graph-update": ("Graph Update", "active"),
         "text-completion": ("Text Completion", "active"),
@@ -105,64 +105,67 @@ def test_the_five_tools_of_the_specification_import_as_they_stand(organization, 
     assert codes(done["tool/complex-analysis"]) == ["server_missing"]
     assert done["tool/complex-analysis"].findings[0]["field"] == "mcp_tool_id"
     assert codes(done["tool/reset-workflow"]) == ["server_unnamed"]
-    assert {one.result for one in put(FIVE).values()} == {"unchanged"}
+    assert {one.result for one in put_items(FIVE).values()} == {"unchanged"}
 
 
-def test_a_pending_tool_is_active_once_its_server_is_there(organization, put):
-    put(FIVE)
+def test_a_pending_tool_is_active_once_its_server_is_there(organization, put_items):
+    put_items(FIVE)
     tool = actions.find_tool(organization, "complex-analysis")
     with pytest.raises(actions.Conflict, match="no MCP server analysis-server"):
         actions.set_enabled(tool=tool, enabled=True, by=factories.by(organization))
-    put([SERVER])
-    done = put(FIVE)
+    put_items([SERVER])
+    done = put_items(FIVE)
     assert done["tool/complex-analysis"].result == "updated"
-    assert there(organization)["complex-analysis"][1] == "active"
-    assert there(organization)["reset-workflow"][1] == "pending"
+    assert imported_tools(organization)["complex-analysis"][1] == "active"
+    assert imported_tools(organization)["reset-workflow"][1] == "pending"
 
 
-def test_a_pending_tool_is_enabled_by_a_person_once_its_server_is_there(organization, put):
-    put(FIVE)
-    put([SERVER])
+def test_a_pending_tool_is_enabled_by_a_person_once_its_server_is_there(organization, put_items):
+    put_items(FIVE)
+    put_items([SERVER])
     tool = actions.find_tool(organization, "complex-analysis")
     actions.set_enabled(tool=tool, enabled=True, by=factories.by(organization))
-    assert there(organization)["complex-analysis"][1] == "active"
+    assert imported_tools(organization)["complex-analysis"][1] == "active"
 
 
-def test_an_enabled_tool_of_no_server_is_pending_all_the_same(organization, put):
+def test_an_enabled_tool_of_no_server_is_pending_all_the_same(organization, put_items):
     value = {"type": "mcp-tool", "description": "d", "name": "T", "enabled": True,
              "mcp-tool": "a", "server": "nowhere"}  # fmt: skip
-    done = put([{"key": "tool/t", "value": value}])["tool/t"]
+    done = put_items([{"key": "tool/t", "value": value}])["tool/t"]
     assert (done.result, codes(done)) == ("created", ["server_missing"])
-    assert there(organization) == {"t": ("T", "pending")}
+    assert imported_tools(organization) == {"t": ("T", "pending")}
 
 
-def test_two_keys_are_two_tools_and_equal_titles_a_finding(organization, put):
-    done = put([item("one", "Same"), item("two", "same"), item("three", "Other")])
-    assert set(there(organization)) == {"one", "two", "three"}
+def test_two_keys_are_two_tools_and_equal_titles_a_finding(organization, put_items):
+    done = put_items([item("one", "Same"), item("two", "same"), item("three", "Other")])
+    assert set(imported_tools(organization)) == {"one", "two", "three"}
     assert [codes(one) for one in done.values()] == [["same_title"], ["same_title"], []]
     assert "two" in done["tool/one"].findings[0]["message"]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_title_that_is_anothers_identifier_leaves_both_alone(organization, put, order):
+def test_a_title_that_is_anothers_identifier_leaves_both_alone(organization, put_items, order):
     both = [item("a", "b"), item("b", "c")]
     for at in order:
-        assert put([both[at]])[both[at]["key"]].result == "created"
-    assert {name: title for name, (title, _) in there(organization).items()} == {"a": "b", "b": "c"}
+        assert put_items([both[at]])[both[at]["key"]].result == "created"
+    assert {name: title for name, (title, _) in imported_tools(organization).items()} == {
+        "a": "b",
+        "b": "c",
+    }
 
 
-def test_a_tool_is_found_by_the_name_under_which_it_was_imported(organization, put, old):
+def test_a_tool_is_found_by_the_name_under_which_it_was_imported(organization, put_items, old):
     old("forecast")
-    done = put([item("weather", "forecast", group=["g"])])["tool/weather"]
+    done = put_items([item("weather", "forecast", group=["g"])])["tool/weather"]
     assert (done.result, done.name, codes(done)) == ("updated", "forecast", ["old_name"])
-    assert set(there(organization)) == {"forecast"}
-    again = put([item("weather", "Tomorrow's weather")])["tool/weather"]
+    assert set(imported_tools(organization)) == {"forecast"}
+    again = put_items([item("weather", "Tomorrow's weather")])["tool/weather"]
     assert (again.result, again.name, codes(again)) == ("updated", "forecast", [])
-    assert there(organization) == {"forecast": ("Tomorrow's weather", "active")}
+    assert imported_tools(organization) == {"forecast": ("Tomorrow's weather", "active")}
 
 
 @pytest.mark.parametrize(
-    "by",
+    "actor",
     [
         ("person", "ada"),
         ("agent", "scout"),
@@ -170,43 +173,43 @@ def test_a_tool_is_found_by_the_name_under_which_it_was_imported(organization, p
         ("person", "command:x"),
     ],
 )
-def test_a_tool_that_no_import_wrote_is_left_alone_and_named(organization, put, old, by):
-    mine = old("forecast", by=by, description="Of another hand.")
-    done = put([item("weather", "forecast", group=["g"])])["tool/weather"]
+def test_a_tool_that_no_import_wrote_is_left_alone_and_named(organization, put_items, old, actor):
+    mine = old("forecast", by=actor, description="Of another hand.")
+    done = put_items([item("weather", "forecast", group=["g"])])["tool/weather"]
     assert (done.result, done.name, codes(done)) == ("created", "weather", ["name_of_another"])
     assert "no import wrote forecast" in done.findings[0]["message"]
-    assert set(there(organization)) == {"forecast", "weather"}
+    assert set(imported_tools(organization)) == {"forecast", "weather"}
     kept = actions.find_tool(organization, "forecast")
     assert (kept.version_id, kept.config_key) == (mine.version_id, "")
-    assert codes(put([item("weather", "forecast", group=["g"])])["tool/weather"]) == []
+    assert codes(put_items([item("weather", "forecast", group=["g"])])["tool/weather"]) == []
 
 
 def test_a_tool_that_a_person_imported_over_rest_is_found_by_its_description(
-    organization, put, old
+    organization, put_items, old
 ):
     old("forecast", by=("person", "ada"))
-    done = put([item("weather", "forecast", group=["g"])])["tool/weather"]
+    done = put_items([item("weather", "forecast", group=["g"])])["tool/weather"]
     assert (done.result, done.name, codes(done)) == ("updated", "forecast", ["old_name"])
-    assert set(there(organization)) == {"forecast"}
+    assert set(imported_tools(organization)) == {"forecast"}
 
 
-def test_an_imported_tool_that_a_person_edited_is_still_found(organization, put, old):
+def test_an_imported_tool_that_a_person_edited_is_still_found(organization, put_items, old):
     raw = {"name": "forecast", "type": "text-completion", "description": "edited"}
     by = Actor("person", "ada", organization.slug)
     actions.update_tool(tool=old("forecast"), definition=raw, by=by)
-    done = put([item("weather", "forecast")])["tool/weather"]
+    done = put_items([item("weather", "forecast")])["tool/weather"]
     assert (done.result, done.name, codes(done)) == ("updated", "forecast", ["old_name"])
 
 
-def test_a_tool_of_another_type_is_no_old_one(organization, put, old):
+def test_a_tool_of_another_type_is_no_old_one(organization, put_items, old):
     old("forecast", type="knowledge-query")
-    assert put([item("weather", "forecast")])["tool/weather"].result == "created"
-    assert set(there(organization)) == {"forecast", "weather"}
+    assert put_items([item("weather", "forecast")])["tool/weather"].result == "created"
+    assert set(imported_tools(organization)) == {"forecast", "weather"}
 
 
-def test_an_old_tool_goes_to_the_item_of_its_own_name(organization, put, old):
+def test_an_old_tool_goes_to_the_item_of_its_own_name(organization, put_items, old):
     old("forecast")
-    done = put([item("weather", "forecast"), item("forecast", "Forecast")])
+    done = put_items([item("weather", "forecast"), item("forecast", "Forecast")])
     assert [one.result for one in done.values()] == ["created", "updated"]
 
 
@@ -235,14 +238,14 @@ def test_an_old_tool_goes_to_the_item_of_its_own_name(organization, put, old):
          "must be the identifier of its key: clock"),
     ],
 )  # fmt: skip
-def test_what_is_required_is_refused_by_its_field(put, key, value, field, message):
-    put([{"key": "tool-service/jokes", "value": SERVICE}])
-    done = put([{"key": key, "value": json.dumps(value)}])[key]
+def test_what_is_required_is_refused_by_its_field(put_items, key, value, field, message):
+    put_items([{"key": "tool-service/jokes", "value": SERVICE}])
+    done = put_items([{"key": key, "value": json.dumps(value)}])[key]
     assert done.result == "refused"
     assert [(flaw["field"], flaw["message"]) for flaw in done.errors] == [(field, message)]
 
 
-def test_a_name_beside_a_title_is_a_finding(organization, put):
-    done = put([item("t", "Name", title="Title")])["tool/t"]
+def test_a_name_beside_a_title_is_a_finding(organization, put_items):
+    done = put_items([item("t", "Name", title="Title")])["tool/t"]
     assert (done.result, codes(done)) == ("created", ["title_beside_name"])
-    assert there(organization)["t"][0] == "Title"
+    assert imported_tools(organization)["t"][0] == "Title"

@@ -35,7 +35,7 @@ def loaded(queue_age_s=0.0, cpu_percent=0.0):
 
 def test_a_group_is_closed_outside_its_windows_and_says_when_it_opens():
     place = snapshot(group("office", schedule=OFFICE), zone="Europe/Berlin")
-    found = OpeningsWatch(place).at(SUNDAY)
+    found = OpeningsWatch(place).openings_at(SUNDAY)
     assert found.closings["office"].cause == Cause.HOURS
     assert found.reasons(["office", "other"]) == [
         "The group office is closed at this hour and opens on Monday, 2026-11-23 09:00 "
@@ -51,7 +51,7 @@ def test_windows_are_meant_in_the_organizations_zone(zone, there):
     at = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)  # 09:00 in Berlin; in Tokyo it closes
     if zone == "Asia/Tokyo":
         at -= timedelta(minutes=1)
-    assert ("office" not in OpeningsWatch(place).at(at).closed) is there
+    assert ("office" not in OpeningsWatch(place).openings_at(at).closed) is there
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,16 @@ def test_windows_are_meant_in_the_organizations_zone(zone, there):
 )
 def test_a_group_is_closed_above_its_bounds(bounds, load, cause):
     found = (
-        OpeningsWatch(snapshot(group("costly", **bounds)), load).at(SUNDAY).closings.get("costly")
+        OpeningsWatch(snapshot(group("costly", **bounds)), load)
+        .openings_at(SUNDAY)
+        .closings.get("costly")
     )
     assert (found and found.cause) == cause
 
 
-def test_a_bound_is_told():
+def test_the_reason_of_a_closed_group_states_its_limit():
     groups = [group("a", max_queue_age_s=30.0), group("b", max_cpu_percent=62.5)]
-    found = OpeningsWatch(snapshot(*groups), loaded(100.0, 100.0)).at(SUNDAY)
+    found = OpeningsWatch(snapshot(*groups), loaded(100.0, 100.0)).openings_at(SUNDAY)
     assert found.reasons("ab") == [
         "The group a is closed while a call has waited longer than 30 seconds; try again later.",
         "The group b is closed while the processors are busier than 62.5 %; try again later.",
@@ -100,7 +102,7 @@ def test_an_answer_holds_for_a_second_within_its_minute(now, until):
 def test_a_figure_is_found_once_a_second():
     found = []
     figure = Figure(lambda: found.append(1) or 7.0)
-    assert {figure.now() for _ in range(1_000)} == {7.0}
+    assert {figure.current_value() for _ in range(1_000)} == {7.0}
     assert len(found) < 1_000
 
 
@@ -130,10 +132,10 @@ def test_a_group_closes_by_the_real_queue(agent, organization):
     Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(days=400))
     place = snapshot(group("costly", max_queue_age_s=86_400.0))
     watch = OpeningsWatch(place, Load(Figure(oldest_wait_s), Figure(lambda: 0.0)))
-    assert watch.now().closed == {"costly"}
+    assert watch.current_openings().closed == {"costly"}
 
 
-def test_the_road_asks_for_the_real_load(api, agent, organization):
+def test_the_execution_pipeline_measures_the_real_load(api, agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
     Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(days=400))

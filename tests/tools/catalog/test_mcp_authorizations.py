@@ -38,9 +38,9 @@ def ada(organization):
 
 
 @pytest.fixture
-def server(organization, stub, by):
+def server(organization, stub, actor):
     row = mcp_servers.create_server(
-        organization=organization, server={"name": "far", "url": stub.mcp.url}, by=by
+        organization=organization, server={"name": "far", "url": stub.mcp.url}, by=actor
     )
     yield row
     hub().forget(str(row.pk))
@@ -81,11 +81,11 @@ def records(organization, code):
     return AuditRecord.objects.filter(organization=organization.slug, code=code)
 
 
-def test_a_connected_server_is_called_with_its_token(agent, organization, server, stub, ada, by):
+def test_a_connected_server_is_called_with_its_token(agent, organization, server, stub, ada, actor):
     with pytest.raises(Unavailable, match="401"):
-        mcp_import.refresh(row=server, by=by)
-    authorization = connected(server, ada, by)
-    imported(server, by)
+        mcp_import.refresh(row=server, by=actor)
+    authorization = connected(server, ada, actor)
+    imported(server, actor)
     assert called(agent).status == "Success"
     assert stub.tokens == ["access-2"]
     assert (authorization.issuer, authorization.flaw) == (stub.oauth.issuer, "")
@@ -94,9 +94,9 @@ def test_a_connected_server_is_called_with_its_token(agent, organization, server
     assert said.details["issuer"] == stub.oauth.issuer and "access" not in str(said.details)
 
 
-def test_a_token_that_a_server_repeats_is_shown_to_nobody(agent, server, stub, ada, by):
-    connected(server, ada, by)
-    imported(server, by)
+def test_a_token_that_a_server_repeats_is_redacted(agent, server, stub, ada, actor):
+    connected(server, ada, actor)
+    imported(server, actor)
     stub.mcp.tools["echo"].does = lambda given: {
         "content": [{"type": "text", "text": f"it was {stub.tokens[-1]}"}]
     }
@@ -104,8 +104,8 @@ def test_a_token_that_a_server_repeats_is_shown_to_nobody(agent, server, stub, a
     assert done.status == "Success" and "access-" not in str(done.output)
 
 
-def test_a_token_is_renewed_before_it_runs_out(server, stub, ada, by):
-    connected(server, ada, by)
+def test_a_token_is_renewed_before_it_runs_out(server, stub, ada, actor):
+    connected(server, ada, actor)
     assert token_of(server) == "access-2"
     runs_out(server)
     assert token_of(server) == "access-3"
@@ -115,10 +115,10 @@ def test_a_token_is_renewed_before_it_runs_out(server, stub, ada, by):
 
 
 def test_a_token_the_server_refuses_is_renewed_once_and_the_call_made_again(
-    agent, server, stub, ada, by
+    agent, server, stub, ada, actor
 ):
-    connected(server, ada, by)
-    imported(server, by)
+    connected(server, ada, actor)
+    imported(server, actor)
     stub.revoked.add("access-2")
     assert called(agent).status == "Success"
     assert stub.tokens == ["access-2", "access-3"]
@@ -128,8 +128,8 @@ def test_a_token_the_server_refuses_is_renewed_once_and_the_call_made_again(
     assert stub.tokens == ["access-2", "access-3", "access-4"]
 
 
-def test_of_many_callers_one_renews(server, stub, ada, by):
-    connected(server, ada, by)
+def test_of_many_callers_one_renews(server, stub, ada, actor):
+    connected(server, ada, actor)
     runs_out(server)
     row, found = mcp_import.of_row(server), []
 
@@ -149,10 +149,10 @@ def test_of_many_callers_one_renews(server, stub, ada, by):
 
 
 def test_a_renewal_that_is_refused_says_who_must_connect_again(
-    agent, organization, server, stub, ada, by
+    agent, organization, server, stub, ada, actor
 ):
-    connected(server, ada, by)
-    imported(server, by)
+    connected(server, ada, actor)
+    imported(server, actor)
     stub.oauth.refused.add("refresh-2")
     runs_out(server)
     for _ in range(2):
@@ -162,12 +162,12 @@ def test_a_renewal_that_is_refused_says_who_must_connect_again(
     assert [form["grant_type"] for form in stub.oauth.forms].count("refresh_token") == 1
     lost = records(organization, "MCP.AUTHORIZATION_LOST").get()
     assert "invalid_grant" in lost.details["reason"] and "refresh-2" not in str(lost.details)
-    connected(server, ada, by)
+    connected(server, ada, actor)
     assert called(agent).status == "Success"
 
 
-def test_an_authorization_server_that_is_down_takes_nothing_away(server, stub, ada, by):
-    connected(server, ada, by)
+def test_an_authorization_server_that_is_down_takes_nothing_away(server, stub, ada, actor):
+    connected(server, ada, actor)
     runs_out(server)
     working, stub.oauth.web.replies["/token"] = stub.oauth.web.replies["/token"], Reply(503)
     with pytest.raises(NeverBegan):
@@ -177,16 +177,18 @@ def test_an_authorization_server_that_is_down_takes_nothing_away(server, stub, a
     assert token_of(server) == "access-3"
 
 
-def test_who_died_while_renewing_keeps_nobody_waiting_for_ever(server, stub, ada, by):
-    connected(server, ada, by)
+def test_a_process_that_died_during_a_renewal_does_not_block_others(server, stub, ada, actor):
+    connected(server, ada, actor)
     past = timezone.now() - timedelta(seconds=1)
     McpAuthorization.objects.filter(server=server).update(expires_at=past, renewing_until=past)
     assert token_of(server) == "access-3"
 
 
-def test_rights_that_were_missing_are_asked_for_with_the_next_consent(agent, server, stub, ada, by):
-    connected(server, ada, by)
-    imported(server, by)
+def test_rights_that_were_missing_are_asked_for_with_the_next_consent(
+    agent, server, stub, ada, actor
+):
+    connected(server, ada, actor)
+    imported(server, actor)
     stub.wants = "tools write"
     done = called(agent)
     assert (done.status, done.error_code) == ("Failed", "UPSTREAM_REFUSED")
@@ -194,27 +196,27 @@ def test_rights_that_were_missing_are_asked_for_with_the_next_consent(agent, ser
     assert dict(parse_qsl(urlsplit(url).query))["scope"] == "tools write"
 
 
-def test_everybody_has_a_consent_of_his_own_where_the_server_says_so(server, stub, ada, by):
-    mcp_servers.change_server(row=server, changes={"credential_scope": "user"}, by=by)
+def test_everybody_has_a_consent_of_his_own_where_the_server_says_so(server, stub, ada, actor):
+    mcp_servers.change_server(row=server, changes={"credential_scope": "user"}, by=actor)
     with pytest.raises(Malformed):
-        connected(server, ada, by)
+        connected(server, ada, actor)
     own = f"user:{ada.username}"
-    connected(server, ada, by, owner=own)
+    connected(server, ada, actor, owner=own)
     assert token_of(server, f"user:{ada.pk}") == "access-2"
     other = factories.person(server.organization)
     assert token_of(server, f"user:{other.pk}") == ""
-    mcp_import.refresh(row=server, by=by, owner=own)
+    mcp_import.refresh(row=server, by=actor, owner=own)
     with pytest.raises(Unavailable, match=f"no credentials of user:{other.username}"):
-        mcp_import.refresh(row=server, by=by, owner=f"user:{other.username}")
+        mcp_import.refresh(row=server, by=actor, owner=f"user:{other.username}")
     with pytest.raises(Malformed, match="There is no 'user:nobody-of-that-name' here"):
-        mcp_import.refresh(row=server, by=by, owner="user:nobody-of-that-name")
+        mcp_import.refresh(row=server, by=actor, owner="user:nobody-of-that-name")
 
 
-def test_a_token_goes_to_no_other_address(server, stub, ada, by):
-    connected(server, ada, by)
+def test_a_token_goes_to_no_other_address(server, stub, ada, actor):
+    connected(server, ada, actor)
     changes = {"url": "https://elsewhere.example/mcp"}
     with pytest.raises(Malformed):
-        mcp_servers.change_server(row=server, changes=changes, by=by)
+        mcp_servers.change_server(row=server, changes=changes, by=actor)
     server.refresh_from_db()
     server.url = "https://elsewhere.example/mcp"
     with pytest.raises(NotAllowed, match="another address"):
@@ -222,7 +224,7 @@ def test_a_token_goes_to_no_other_address(server, stub, ada, by):
 
 
 def test_what_was_begun_is_good_once_for_who_began_it_and_not_for_long(
-    organization, server, stub, ada, by
+    organization, server, stub, ada, actor
 ):
     url, _ = mcp_consents.begin_consent(row=server, owner="", user=ada, redirect_uri=BACK)
     back = answered(url)
@@ -232,40 +234,40 @@ def test_what_was_begun_is_good_once_for_who_began_it_and_not_for_long(
         (ada, {}),
     ):
         with pytest.raises(NotFound):
-            mcp_consents.finish_consent(user=user, parameters=parameters, by=by)
-    mcp_consents.finish_consent(user=ada, parameters=back, by=by)
+            mcp_consents.finish_consent(user=user, parameters=parameters, by=actor)
+    mcp_consents.finish_consent(user=ada, parameters=back, by=actor)
     with pytest.raises(NotFound):
-        mcp_consents.finish_consent(user=ada, parameters=back, by=by)
+        mcp_consents.finish_consent(user=ada, parameters=back, by=actor)
     url, _ = mcp_consents.begin_consent(row=server, owner="", user=ada, redirect_uri=BACK)
     McpConsent.objects.filter(server=server).update(expires_at=timezone.now())
     with pytest.raises(Conflict, match="too long"):
-        mcp_consents.finish_consent(user=ada, parameters=answered(url), by=by)
+        mcp_consents.finish_consent(user=ada, parameters=answered(url), by=actor)
 
 
 @pytest.mark.parametrize(
     "change", [{"iss": "https://evil.example"}, {"code": "other"}, {"error": "access_denied"}]
 )
-def test_an_answer_that_is_not_good_connects_nothing(server, stub, ada, by, change):
+def test_an_answer_that_is_not_good_connects_nothing(server, stub, ada, actor, change):
     url, _ = mcp_consents.begin_consent(row=server, owner="", user=ada, redirect_uri=BACK)
     with pytest.raises(Conflict):
-        mcp_consents.finish_consent(user=ada, parameters=answered(url) | change, by=by)
+        mcp_consents.finish_consent(user=ada, parameters=answered(url) | change, by=actor)
     assert not McpAuthorization.objects.filter(server=server).exists()
 
 
-def test_a_client_that_acts_for_itself_asks_nobody(server, stub, by):
+def test_a_client_credentials_grant_needs_no_consent(server, stub, actor):
     with pytest.raises(Conflict, match="client"):
-        mcp_consents.connect_client(row=server, owner="", by=by)
+        mcp_consents.connect_client(row=server, owner="", by=actor)
     entered = {"client_id": "me", "client_secret": "s3cret", "grant": "client_credentials"}
-    mcp_consents.set_client(row=server, client=entered, by=by)
-    mcp_consents.connect_client(row=server, owner="", by=by)
+    mcp_consents.set_client(row=server, client=entered, by=actor)
+    mcp_consents.connect_client(row=server, owner="", by=actor)
     runs_out(server)
     first, second = token_of(server), token_of(server)
     assert first == second and stub.oauth.clients == ["me:s3cret"] * 2
 
 
-def test_a_server_that_was_disconnected_gets_no_token(server, stub, ada, by):
-    connected(server, ada, by)
-    mcp_consents.disconnect(row=server, owner="", by=by)
+def test_a_server_that_was_disconnected_gets_no_token(server, stub, ada, actor):
+    connected(server, ada, actor)
+    mcp_consents.disconnect(row=server, owner="", by=actor)
     assert token_of(server) == ""
     with pytest.raises(NotFound):
-        mcp_consents.disconnect(row=server, owner="", by=by)
+        mcp_consents.disconnect(row=server, owner="", by=actor)

@@ -55,7 +55,9 @@ def tool(name: str, takes: Any, gives: Any = None, **fields: Any) -> Definition:
 
 
 def graph(*definitions: Definition) -> CapabilityGraph:
-    return CapabilityGraph(CapabilityNode.of(ToolDefinition(one)) for one in definitions)
+    return CapabilityGraph(
+        CapabilityNode.from_definition(ToolDefinition(one)) for one in definitions
+    )
 
 
 def edges(*definitions: Definition) -> list[CapabilityEdge]:
@@ -73,7 +75,7 @@ def planned(
 def proposed(
     definitions: list[Definition], have: dict[str, Any], wish: PlanningTarget
 ) -> list[Any]:
-    known = {one["name"]: Interface.of(one) for one in definitions}
+    known = {one["name"]: Interface.from_definition(one) for one in definitions}
     found = planned(definitions, have, wish)
     return [draft_proposal(plan, wish, known, frozenset()) for plan in found]
 
@@ -177,13 +179,13 @@ def test_an_output_fits_an_input_by_its_name_its_title_or_what_it_declares(outpu
 
 
 @pytest.mark.parametrize("name", ["id", "name", "status", "value"])
-def test_a_name_that_half_of_all_tools_use_is_a_hint_alone(name):
+def test_a_name_that_half_of_all_tools_use_is_a_doubtful_match(name):
     (edge,) = edges(tool("a", [], [name]), tool("b", [name]))
     assert edge.link.fit == Fit.DOUBTFUL
     assert "x-means" in edge.link.why[0]
 
 
-def test_a_format_that_both_declare_is_a_hint_alone():
+def test_a_format_that_both_declare_is_a_doubtful_match():
     mail = TEXT | {"format": "email"}
     (edge,) = edges(tool("a", [], objects("of", of=mail)), tool("b", objects("to", to=mail)))
     assert (edge.link.fit, edge.link.why) == (Fit.DOUBTFUL, ("only the format email agrees",))
@@ -409,7 +411,7 @@ def test_what_one_has_keeps_its_schema_in_the_chain():
     assert found.document["input_schema"]["properties"]["text"]["maxLength"] == 9
 
 
-def test_what_may_not_fit_is_told_as_when_a_chain_is_saved():
+def test_possible_mismatches_are_reported_as_when_a_chain_is_saved():
     maybe = tool("maybe", ["url"], objects(text=TEXT))
     (found,) = proposed([maybe, SHORTEN], {"url": None}, PlanningTarget(target_port("summary")))
     assert [one.place for one in found.warnings] == ["steps.1.parameters.text"]
@@ -454,7 +456,7 @@ def test_a_long_chain_that_lacks_nothing_stands_before_a_short_one_that_does():
     assert len(ways(line, ["v0x"], "v6x")[0]) == 6
 
 
-def test_whoever_has_a_name_may_mean_the_name_that_is_asked_for():
+def test_a_source_may_match_a_parameter_of_another_meaning_by_its_name():
     (plan,) = planned([tool("greet", ["name"], ["greeting"])], {"name": None},
                       PlanningTarget(target_port("greeting")))  # fmt: skip
     assert plan.calls[0].lacking == ()

@@ -70,5 +70,5 @@ def test_what_was_made_of_it_is_read_as_the_same_again(name):
 def test_every_wrong_field_of_a_bad_one_is_named_with_its_line(name):
     item = the_item(name)
     _, flaws = canonical(item)
-    found = [[flaw["field"], item.lines.of(flaw["field"])] for flaw in flaws]
+    found = [[flaw["field"], item.lines.field_line(flaw["field"])] for flaw in flaws]
     assert found == EXPECTED["bad"][name]

@@ -5,7 +5,7 @@ from tools.definitions.differences import MOST_DIFFERENCES, compare_definitions,
 from tools.definitions.tool import read_definition
 
 
-def told(old, new):
+def rows(old, new):
     return [(one.path, str(one.kind)) for one in compare_definitions(old, new)]
 
 
@@ -21,7 +21,7 @@ def test_equal_definitions_differ_in_nothing():
 def test_each_field_stands_under_its_own_path():
     old = {"a": 1, "b": {"c": [1, 2], "gone": None}}
     new = {"a": 2, "b": {"c": [1], "new/~": True}}
-    assert told(old, new) == [
+    assert rows(old, new) == [
         ("/a", "changed"),
         ("/b/c/1", "removed"),
         ("/b/new~1~0", "added"),
@@ -32,18 +32,18 @@ def test_each_field_stands_under_its_own_path():
 def test_parameters_are_known_by_their_names():
     old = {"parameters": [parameter("a"), parameter("b")]}
     new = {"parameters": [parameter("n"), parameter("a"), parameter("b", required=True)]}
-    assert told(old, new) == [("/parameters/n", "added"), ("/parameters/b/required", "added")]
+    assert rows(old, new) == [("/parameters/n", "added"), ("/parameters/b/required", "added")]
 
 
 def test_parameters_that_changed_places_say_so():
     old = {"parameters": [parameter("a"), parameter("b")]}
     new = {"parameters": [parameter("b"), parameter("a")]}
-    assert told(old, new) == [("/parameters/order", "changed")]
+    assert rows(old, new) == [("/parameters/order", "changed")]
 
 
 def test_true_is_not_one():
-    assert told({"a": 1}, {"a": True}) == [("/a", "changed")]
-    assert told({"a": [1]}, {"a": [1.0]}) == []
+    assert rows({"a": 1}, {"a": True}) == [("/a", "changed")]
+    assert rows({"a": [1]}, {"a": [1.0]}) == []
 
 
 def test_what_is_hidden_in_a_text_is_shown_and_warned_of():
@@ -67,7 +67,7 @@ def test_a_flood_of_differences_is_cut():
     )
 
 
-def test_texts_are_told_apart_by_words():
+def test_texts_are_compared_by_words():
     assert diff_words("Reads a file.", "Reads any file.") == [
         ("same", "Reads"),
         ("removed", "a"),

@@ -41,7 +41,11 @@ def test_a_yaml_scalar_is_what_yaml_1_2_says_or_a_text(written, meant):
 
 def test_documents_of_one_text_know_their_lines_each():
     first, second = import_documents.parse_documents("a: 1\n---\nb:\n- c: 2\n- d-e: 3\n")
-    assert (first.lines.of("a"), second.lines.of("b[1].d_e"), second.lines.of("b[7].x")) == (
+    assert (
+        first.lines.field_line("a"),
+        second.lines.field_line("b[1].d_e"),
+        second.lines.field_line("b[7].x"),
+    ) == (
         1,
         5,
         3,
@@ -53,7 +57,7 @@ def test_json_knows_its_lines_too():
         '{"a": [\n {"b,}": 1},\n {"c":\n "\\"]"}],\n "d": 2}'
     )
     places = ("a", "a[0]", "a[1].c", "d", "nowhere")
-    assert [document.lines.of(place) for place in places] == [1, 2, 3, 5, 1]
+    assert [document.lines.field_line(place) for place in places] == [1, 2, 3, 5, 1]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_what_desktop_clients_write_may_have_comments_and_commas_at_the_end():
         "odd": {"command": "x", "args": ["/* none */", "a,]", '"//\\', ",}"]},
     }
     assert detect_source(document) == ImportSource.CLIENT
-    assert document.lines.at(("servers", "odd", "args")) == 6
+    assert document.lines.find_line(("servers", "odd", "args")) == 6
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ TOOLS = {
 OWN = Interface(objects(["url"], url=TEXT, note=TEXT, many={"type": "array", "items": TEXT}))
 
 
-def found(*steps, tools=TOOLS):
+def find_mismatches(*steps, tools=TOOLS):
     """Place and certainty of each mismatch in the last step."""
     chain = Chain({"steps": list(steps)})
     return [(one.place, one.certain) for one in find_type_doubts(chain, OWN, tools)]
@@ -74,7 +74,7 @@ def of_page(path):
     ],
 )
 def test_what_fits_is_no_flaw(last):
-    assert not any(certain for _, certain in found(PAGE, last))
+    assert not any(certain for _, certain in find_mismatches(PAGE, last))
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,17 @@ def test_what_fits_is_no_flaw(last):
     ],
 )  # fmt: skip
 def test_what_can_never_fit_is_a_flaw_with_its_place(last, place):
-    assert (place, True) in found(PAGE, last)
+    assert (place, True) in find_mismatches(PAGE, last)
 
 
 def test_what_undoes_an_item_is_given_what_that_item_gave():
     undo = {"tool_name": "count", "parameters": {"number": {"$step": "s"}}}
     loop = step("s", "count", {"number": 1}, for_each=of_page("/links"), compensate_with=undo)
-    assert found(PAGE, loop) == []
+    assert find_mismatches(PAGE, loop) == []
 
 
 def test_what_may_be_missing_is_a_warning():
-    assert found(PAGE, step("s", "say", {"text": of_page("/title")})) == [
+    assert find_mismatches(PAGE, step("s", "say", {"text": of_page("/title")})) == [
         ("steps.1.parameters.text", False)
     ]
 
@@ -121,16 +121,16 @@ def test_what_may_be_missing_is_a_warning():
 def test_an_output_without_a_schema_may_be_anything():
     first = step("v", "vague", {})
     last = step("s", "say", {"text": {"$step": "v", "path": "/output/some/where"}})
-    assert found(first, last) == [("steps.1.parameters.text", False)]
+    assert find_mismatches(first, last) == [("steps.1.parameters.text", False)]
 
 
 def test_a_loop_gives_a_list_of_what_its_tool_gives():
     loop = step("l", "count", {"number": {"$item": ""}}, for_each=[1, 2])
-    assert found(loop, step("s", "say", {"text": {"$step": "l"}})) == [
+    assert find_mismatches(loop, step("s", "say", {"text": {"$step": "l"}})) == [
         ("steps.1.parameters.text", True)
     ]
     first = {"$step": "l", "path": "/output/0"}
-    assert found(loop, step("s", "count", {"number": first})) == [
+    assert find_mismatches(loop, step("s", "count", {"number": first})) == [
         ("steps.1.parameters.number", False)
     ]
 
@@ -139,20 +139,22 @@ def test_references_of_a_schema_are_followed():
     first = step("t", "tree", {})
     good = step("s", "say", {"text": {"$step": "t", "path": "/output/name"}})
     bad = step("s", "count", {"number": {"$step": "t", "path": "/output/name"}})
-    assert found(first, good) == []
-    assert found(first, bad) == [("steps.1.parameters.number", True)]
+    assert find_mismatches(first, good) == []
+    assert find_mismatches(first, bad) == [("steps.1.parameters.number", True)]
 
 
 def test_a_schema_that_refers_to_itself_ends_somewhere():
     node = {"$ref": "#/$defs/n", "$defs": {"n": objects(child={"$ref": "#/$defs/n"})}}
     tools = TOOLS | {"deep": Interface(objects(), node)}
     last = step("s", "vague", {"x": {"$step": "d", "path": "/output/child/child"}})
-    assert not any(certain for _, certain in found(step("d", "deep", {}), last, tools=tools))
+    assert not any(
+        certain for _, certain in find_mismatches(step("d", "deep", {}), last, tools=tools)
+    )
 
 
 def test_a_parameter_may_have_the_name_of_a_word_of_schemas():
     tools = TOOLS | {"odd": Interface(objects(["definitions"], definitions=TEXT), TEXT)}
-    assert found(step("o", "odd", {"definitions": "x"}), tools=tools) == []
+    assert find_mismatches(step("o", "odd", {"definitions": "x"}), tools=tools) == []
 
 
 def test_a_schema_in_which_every_member_is_like_itself_is_compared_all_the_same():
@@ -190,7 +192,7 @@ def test_what_its_output_points_at_must_be_there():
 
 
 @pytest.mark.parametrize(
-    ("when", "told"),
+    ("when", "found"),
     [
         ({"equals": [STATUS, 200]}, []),
         ({"equals": [STATUS, "200"]}, [("steps.1.when.equals", False)]),
@@ -207,8 +209,8 @@ def test_what_its_output_points_at_must_be_there():
         ),
     ],
 )
-def test_what_a_condition_compares_is_held_against_the_schemas(when, told):
-    assert found(PAGE, step("s", "say", {"text": "x"}, when=when)) == told
+def test_what_a_condition_compares_is_held_against_the_schemas(when, found):
+    assert find_mismatches(PAGE, step("s", "say", {"text": "x"}, when=when)) == found
 
 
 def test_a_large_schema_is_read_once_for_many_references():
@@ -229,7 +231,7 @@ def calls_for(references):
     return next(events)
 
 
-def test_there_is_an_end_to_references_and_to_what_is_told_of_them():
+def test_references_and_their_reports_are_bounded():
     most = [{"$input": "/url"}] * MOST_REFERENCES
     assert flaws_of(most) == []
     assert flaws_of([*most, {"$input": "/url"}]) == ["steps.0.parameters"]

@@ -88,7 +88,7 @@ def test_the_licence_is_asked_before_the_arguments(db):
     assert caught.value.code == "license_excludes_tool"
 
 
-def test_nobody_is_asked_to_confirm_an_invalid_call(agent, organization):
+def test_an_invalid_call_requests_no_approval(agent, organization):
     factories.tool(organization, requires_confirmation=True)
     with pytest.raises(InvalidCall):
         admit(factories.caller(agent), factories.call("echo", {}))
@@ -198,7 +198,7 @@ def test_an_unknown_session_is_not_found(agent, organization):
         factories.execution(agent, session="s-1")
 
 
-def test_a_warning_names_groups_that_nobody_made(organization):
+def test_a_warning_names_groups_that_do_not_exist(organization):
     factories.tool(organization)
     agent = factories.agent(organization, groups=["default", "ghost"])
     execution = factories.execution(agent, group=["default", "ghost"])

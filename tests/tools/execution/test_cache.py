@@ -111,7 +111,7 @@ def test_a_changed_grant_makes_new_answers(agent, organization):
     assert ask(agent).output != first.output
 
 
-def test_whoever_may_not_call_the_tool_gets_no_answer_of_it(agent, organization):
+def test_a_caller_without_access_gets_no_cached_output(agent, organization):
     dice(organization, group=["write"])
     ask(agent, group=["write"])
     stranger = factories.api(factories.agent(organization, groups=["default"]))
@@ -295,7 +295,7 @@ def test_who_is_called_with_the_callers_own_credentials_answers_each_caller(
     assert (key(agent, "own") == key(other, "own")) == (scope == "organization")
 
 
-def test_a_service_that_is_told_who_asks_answers_each_caller(agent, organization):
+def test_a_service_that_receives_the_caller_has_an_output_for_each_caller(agent, organization):
     by, other = factories.by(organization), factories.agent(organization, groups=["default"])
     descriptor = {"id": "s", "request-queue": "q", "response-queue": "r"}
     services.create_service(organization=organization, service=descriptor, by=by)

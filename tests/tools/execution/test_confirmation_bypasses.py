@@ -118,7 +118,7 @@ def test_a_person_without_the_permission_cannot_agree(organization, confirmation
 
 
 @pytest.mark.parametrize("superuser", [True, False])
-def test_nobody_agrees_to_their_own_call(organization, person, admin_user, asks, superuser):
+def test_a_user_cannot_approve_their_own_call(organization, person, admin_user, asks, superuser):
     user = admin_user if superuser else person
     factories.permit(user, "execute_tool")
     call = factories.call("echo", {"text": "x"})
@@ -128,7 +128,7 @@ def test_nobody_agrees_to_their_own_call(organization, person, admin_user, asks,
     assert never_began(attempted(execution))
 
 
-def test_whoever_issued_the_token_of_a_call_cannot_agree_to_it(agent, person, confirmation):
+def test_the_issuer_of_the_token_of_a_call_cannot_approve_it(agent, person, confirmation):
     Token.objects.filter(pk=confirmation.execution.token_id).update(issuer=person)
     assert refused(at_the_browser(person), word(confirmation)) == "own_token"
     assert never_began(attempted(confirmation.execution))
@@ -149,7 +149,9 @@ def test_one_person_is_not_two(organization, agent, person):
     assert never_began(attempted(confirmation.execution))
 
 
-def test_a_yes_of_somebody_who_was_removed_meanwhile_does_not_count(organization, agent, person):
+def test_the_approval_of_a_user_who_was_removed_meanwhile_does_not_count(
+    organization, agent, person
+):
     factories.tool(organization)
     mark_critical(organization)
     confirmation = approve(call_awaiting_approval(agent), person)
@@ -206,7 +208,7 @@ def test_other_arguments_under_the_same_key_are_refused(agent, asks, person):
     assert Execution.objects.filter(organization=agent.organization).count() == 1
 
 
-def test_the_same_key_asks_nobody_twice_and_runs_nothing(agent, asks):
+def test_the_same_key_requests_one_approval_and_runs_nothing(agent, asks):
     call = {"parameters": {"text": "x"}, "idempotency_key": "k"}
     caller = factories.caller(agent)
     first, again = (
@@ -309,7 +311,7 @@ def test_a_caller_cannot_talk_its_way_round(api, organization, asks, options):
 
 
 @pytest.mark.parametrize("field", ["confirmed", "confirmation", "skip_confirmation", "bound_hash"])
-def test_a_field_nobody_knows_is_an_error(api, asks, field):
+def test_an_unknown_field_is_an_error(api, asks, field):
     assert api.execute("echo", {"text": "x"}, options={field: True}).status_code == 400
 
 
@@ -323,7 +325,7 @@ def test_a_held_call_cannot_be_claimed(confirmation):
     assert never_began(confirmation.execution)
 
 
-def test_the_reaper_gives_no_hint_of_a_held_call(confirmation):
+def test_the_reaper_does_not_dispatch_a_call_that_awaits_approval(confirmation):
     long_ago = timezone.now() - timedelta(hours=1)
     row_of(confirmation).update(created_at=long_ago)
     assert confirmation.execution_id not in reaper.reap()
@@ -523,7 +525,7 @@ def together(*deeds):
     """Runs them at the same time, each on its own connection; returns the error codes."""
     raised, start = [], threading.Barrier(len(deeds))
 
-    def one(deed):
+    def run_deed(deed):
         start.wait()
         try:
             deed()
@@ -531,7 +533,7 @@ def together(*deeds):
             raised.append(error.code)
         connection.close()
 
-    threads = [threading.Thread(target=one, args=[deed]) for deed in deeds]
+    threads = [threading.Thread(target=run_deed, args=[deed]) for deed in deeds]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     return raised
@@ -541,13 +543,13 @@ def together(*deeds):
 @pytest.mark.usefixtures("committed", "crib")
 def test_of_many_at_once_one_yes_counts_and_it_runs_once(organization, confirmation):
     callers = [at_the_browser(approver(organization)) for _ in range(6)]
-    told = together(
+    refusal_codes = together(
         *[
             lambda c=caller: decisions.decide(caller=c, word=word(confirmation))
             for caller in callers
         ],
     )
-    assert told == ["confirmation_decided"] * 5
+    assert refusal_codes == ["confirmation_decided"] * 5
     done = until(lambda: row_of(confirmation).filter(status="Success").first())
     assert done.attempt == 1 and codes(done).count("TOOL.START") == 1
 
@@ -557,8 +559,10 @@ def test_one_person_in_two_windows_is_one_person(organization, agent):
     factories.tool(organization)
     mark_critical(organization)
     confirmation, caller = call_awaiting_approval(agent), at_the_browser(approver(organization))
-    told = together(*[lambda: decisions.decide(caller=caller, word=word(confirmation))] * 4)
-    assert told == ["already_decided"] * 3
+    refusal_codes = together(
+        *[lambda: decisions.decide(caller=caller, word=word(confirmation))] * 4
+    )
+    assert refusal_codes == ["already_decided"] * 3
     assert row_of(confirmation).get().status == "RequiresConfirmation"
     assert never_began(confirmation.execution)
 
@@ -566,11 +570,11 @@ def test_one_person_in_two_windows_is_one_person(organization, agent):
 @pytest.mark.usefixtures("committed")
 def test_a_yes_and_a_no_at_once_are_one_word(organization, confirmation):
     yes, no = (at_the_browser(approver(organization)) for _ in range(2))
-    told = together(
+    refusal_codes = together(
         lambda: decisions.decide(caller=yes, word=word(confirmation)),
         lambda: decisions.decide(caller=no, word=word(confirmation, approve=False)),
     )
-    assert told == ["confirmation_decided"]
+    assert refusal_codes == ["confirmation_decided"]
     assert ConfirmationDecision.objects.filter(confirmation=confirmation).count() == 1
 
 

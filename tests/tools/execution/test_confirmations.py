@@ -136,7 +136,7 @@ def test_one_no_of_two_ends_it(agent, organization, person):
     assert Execution.objects.get(pk=confirmation.execution_id).status == "PermissionDenied"
 
 
-def test_what_nobody_decides_ends_in_time(agent, asks):
+def test_an_undecided_approval_expires(agent, asks):
     younger, confirmation = call_awaiting_approval(agent), call_awaiting_approval(agent)
     age(confirmation, seconds=1)
     decisions.expire_overdue()
@@ -157,7 +157,7 @@ def test_a_call_is_reminded_of_once_when_a_third_of_its_time_is_left(agent, asks
     assert codes(confirmation.execution) == ["TOOL.HELD", "CONFIRM.REMIND"]
 
 
-def test_a_call_that_is_cancelled_waits_for_nobody(agent, asks, person):
+def test_a_cancelled_call_no_longer_awaits_approval(agent, asks, person):
     confirmation = call_awaiting_approval(agent)
     actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
     assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
@@ -180,12 +180,12 @@ def test_many_are_decided_each_for_itself(agent, asks, person):
         word(good),
     ]
     found = decisions.decide_many(caller=at_the_browser(person), words=said)
-    told = [one.confirmation.status if one.confirmation else one.refusal.code for one in found]
-    assert told == ["approved", "confirmation_changed", "rejected", "confirmation_decided"]
+    results = [one.confirmation.status if one.confirmation else one.refusal.code for one in found]
+    assert results == ["approved", "confirmation_changed", "rejected", "confirmation_decided"]
 
 
 @pytest.mark.part("calls")
-def test_nobody_buries_a_call_among_others(agent, asks):
+def test_the_calls_of_an_agent_that_await_approval_are_limited(agent, asks):
     first, *_ = [call_awaiting_approval(agent) for _ in range(MOST_HELD)]
     with pytest.raises(TooManyHeld) as caught:
         call_awaiting_approval(agent)

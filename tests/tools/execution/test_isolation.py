@@ -12,7 +12,7 @@ from tools.models import Organization
 pytestmark = [pytest.mark.own_organization]
 
 
-def known(organization: Organization) -> list[AuditRecord]:
+def capability_records(organization: Organization) -> list[AuditRecord]:
     records = AuditRecord.objects.filter(
         organization=organization.slug, code=Event.SANDBOX_CAPABILITY
     )
@@ -31,25 +31,27 @@ def claim(organization: Organization, digest: str) -> None:
     )
 
 
-def test_an_organization_is_told_what_the_wall_can_do(organization: Organization) -> None:
+def test_the_sandbox_capability_is_audited_for_an_organization(organization: Organization) -> None:
     isolation.record_changes()
-    (news,) = known(organization)
+    (news,) = capability_records(organization)
     assert news.reason.startswith("ceiling ") and news.subject == "sandboxd"
     assert set(news.details["levels"]) == {"None", "Standard", "Strict", "Restricted"}
     assert news.details["cgroup_mode"] in {"v2", "hybrid", "v1", "none"}
     assert "attacks" not in news.details
 
 
-def test_what_is_known_is_not_told_again(organization: Organization) -> None:
+def test_an_unchanged_capability_is_not_audited_again(organization: Organization) -> None:
     isolation.record_changes()
     assert isolation.record_changes() == 0
-    assert len(known(organization)) == 1
+    assert len(capability_records(organization)) == 1
 
 
-def test_a_change_is_told_and_what_was_known_before_stays(organization: Organization) -> None:
+def test_a_changed_capability_is_audited_and_earlier_records_stay(
+    organization: Organization,
+) -> None:
     claim(organization, "sha256:of-another-day")
     isolation.record_changes()
-    first, second = known(organization)
+    first, second = capability_records(organization)
     assert first.subject_digest == "sha256:of-another-day"
     assert second.subject_digest != first.subject_digest
 
@@ -58,15 +60,15 @@ def test_a_change_back_is_a_change(organization: Organization) -> None:
     isolation.record_changes()
     claim(organization, "sha256:of-another-day")
     isolation.record_changes()
-    before, _, after = known(organization)
+    before, _, after = capability_records(organization)
     assert before.subject_digest == after.subject_digest
 
 
-def test_an_organization_that_is_new_is_told_too(organization: Organization) -> None:
+def test_the_capability_is_audited_for_a_new_organization(organization: Organization) -> None:
     isolation.record_changes()
     newcomer = factories.organization("newcomer-of-the-wall")
     assert isolation.record_changes() == 1
-    assert len(known(newcomer)) == 1 and len(known(organization)) == 1
+    assert len(capability_records(newcomer)) == 1 and len(capability_records(organization)) == 1
 
 
 @pytest.fixture
@@ -80,4 +82,4 @@ def _silent_sandboxd(settings, tmp_path):
 @pytest.mark.usefixtures("_silent_sandboxd")
 def test_a_sandboxd_that_does_not_answer_is_no_change(organization: Organization) -> None:
     assert isolation.record_changes() == 0
-    assert known(organization) == []
+    assert capability_records(organization) == []

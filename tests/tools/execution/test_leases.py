@@ -75,7 +75,7 @@ def test_a_cancellation_stops_the_one_that_was_cancelled(running):
     assert not other.stop.is_set()
 
 
-def test_a_fence_that_was_lost_stops_the_run_though_nobody_cancelled_it(running):
+def test_a_lost_fence_stops_a_run_that_was_not_cancelled(running):
     lease = running()
     lost = Lease(lease.execution_id, lease.fence - 1)
     look_after([lost, lease], connection)
@@ -167,8 +167,8 @@ def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, capl
 
 @pytest.mark.usefixtures("committed")
 def test_a_worker_at_its_end_hands_back_what_runs_and_what_begins():
-    keeper = Keeper()
-    with keeper.held(uuid4(), 1) as early:
-        assert keeper.hand_back() == 1
-        with keeper.held(uuid4(), 1) as late:
+    renewer = Keeper()
+    with renewer.held(uuid4(), 1) as early:
+        assert renewer.hand_back() == 1
+        with renewer.held(uuid4(), 1) as late:
             assert (early.reason, late.reason) == (HANDED_BACK, HANDED_BACK)

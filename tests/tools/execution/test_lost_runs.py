@@ -89,7 +89,7 @@ def reasons(execution):
     return list(found.values_list("reason", flat=True))
 
 
-def ended(agent, outcome, delivery, organization, attempts=1):
+def finish_with(agent, outcome, delivery, organization, attempts=1):
     """The row of a claimed call whose run ended with this outcome."""
     factories.tool(organization, delivery=delivery)
     execution = factories.execution(agent)
@@ -118,7 +118,7 @@ NEVER_BEGUN = SandboxResult(RunOutcome.CANCELLED, error_code=ErrorCode.NOT_BEGUN
 def test_what_may_be_repeated_goes_back_and_nothing_more_is_written(
     agent, organization, delivery, outcome
 ):
-    row = ended(agent, outcome, delivery, organization)
+    row = finish_with(agent, outcome, delivery, organization)
     assert row.status in {"Pending", "Running", "Success"}  # a worker may have claimed it already
     assert len(reasons(row)) == 1
     assert "Failed" not in {event.type for event in row.events.all()}
@@ -126,18 +126,18 @@ def test_what_may_be_repeated_goes_back_and_nothing_more_is_written(
 
 @pytest.mark.parametrize("outcome", [LOST, GIVEN_UP])
 def test_an_effect_that_may_have_happened_is_not_repeated(agent, organization, outcome):
-    row = ended(agent, outcome, "external", organization)
+    row = finish_with(agent, outcome, "external", organization)
     assert (row.status, row.error_code, row.attempt) == ("Failed", "OUTCOME_UNKNOWN", 1)
     assert [event.type for event in row.events.all()] == ["Started", "Failed"]
 
 
 def test_an_external_call_that_never_began_goes_back(agent, organization):
-    row = ended(agent, NEVER_BEGUN, "external", organization)
+    row = finish_with(agent, NEVER_BEGUN, "external", organization)
     assert row.error_code == "" and len(reasons(row)) == 1
 
 
 def test_a_call_that_was_lost_three_times_is_set_aside(agent, organization):
-    row = ended(agent, LOST, "pure", organization, attempts=3)
+    row = finish_with(agent, LOST, "pure", organization, attempts=3)
     assert (row.status, row.error_code, row.attempt) == ("Failed", "WORKER_LOST", 3)
 
 
@@ -152,7 +152,7 @@ STOPPED = [
 
 @pytest.mark.parametrize(("outcome", "delivery"), STOPPED)
 def test_a_timeout_says_that_the_effect_may_have_happened(agent, organization, outcome, delivery):
-    row = ended(agent, outcome, delivery, organization)
+    row = finish_with(agent, outcome, delivery, organization)
     assert (row.status, row.error_code) == ("Timeout", "TIMEOUT")
     assert row.error_details == {"effect_possible": True}
     assert "may have happened" in row.error_message
@@ -160,7 +160,7 @@ def test_a_timeout_says_that_the_effect_may_have_happened(agent, organization, o
 
 def test_a_pure_timeout_says_nothing_of_effects(agent, organization):
     outcome = SandboxResult(RunOutcome.TIMEOUT, error_code="TIMEOUT", error_message="too long")
-    row = ended(agent, outcome, "pure", organization)
+    row = finish_with(agent, outcome, "pure", organization)
     assert (row.error_details, row.error_message) == ({}, "too long")
 
 
@@ -180,7 +180,7 @@ def test_a_sandboxd_that_is_killed_under_eight_calls_loses_and_doubles_nothing(
     until(lambda: len(list(ledger.iterdir())) == 8)
     os.kill(sandbox_client().ping()["pid"], signal.SIGKILL)
     [thread.join(LIMIT_S) for thread in threads]
-    until(lambda: all(row_of(one).over for one in calls.values()))
+    until(lambda: all(row_of(one).is_final for one in calls.values()))
     for name, execution in calls.items():
         row, marks = row_of(execution), len((ledger / name).read_text())
         expected = ("Success", 2) if name.startswith("idempotent") else ("Failed", 1)
@@ -233,7 +233,7 @@ def test_one_that_was_accepted_before_is_refused_at_the_claim(agent, stored, mon
         earlier.setitem(admission.SKIPPED, Gate.DELIVERY, "An earlier release had no such gate.")
         execution = factories.execution(agent, "keeps")
     perform(execution.pk)
-    row = until(lambda: row_of(execution) if row_of(execution).over else None)
+    row = until(lambda: row_of(execution) if row_of(execution).is_final else None)
     assert (row.status, row.error_code) == ("PermissionDenied", "delivery_unsupported")
 
 

@@ -43,19 +43,24 @@ def ran(agent, count, name="long"):
     return Execution.objects.get(pk=execution.pk)
 
 
-def stored(organization):
+def stored_outputs(organization):
     return StoredOutput.objects.filter(organization=organization)
 
 
-def past(agent, count, days=10):
+def past_execution(agent, count, days=10):
     """A call that ended so long ago: the age of a completed row cannot be changed."""
     execution = factories.execution(agent, "long", count=count)
-    parcel = outputs.packed("é" * count)
-    outputs.put_away(execution.organization_id, parcel)
+    stored_output = outputs.packed("é" * count)
+    outputs.put_away(execution.organization_id, stored_output)
     factories.end_execution(
-        execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
-        observation="é", output_bytes=parcel.size, completed_at=timezone.now() - timedelta(days),
-    )  # fmt: skip
+        execution,
+        output=stored_output.output,
+        output_digest=stored_output.digest,
+        output_type=stored_output.type,
+        observation="é",
+        output_bytes=stored_output.size,
+        completed_at=timezone.now() - timedelta(days),
+    )
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -68,7 +73,7 @@ def test_a_small_output_lies_in_its_row(agent, organization):
     long_tool(organization)
     done = ran(agent, 10)
     assert (done.output, done.output_digest) == ("é" * 10, "")
-    assert not stored(organization).exists()
+    assert not stored_outputs(organization).exists()
     assert outputs.whole(done) == "é" * 10
 
 
@@ -77,7 +82,7 @@ def test_a_large_text_lies_apart_as_it_is(agent, organization):
     done = ran(agent, 5_000)
     assert (done.output, done.output_type) == (None, outputs.TEXT)
     assert done.output_bytes == len(json.dumps("é" * 5_000, ensure_ascii=False).encode())
-    assert bytes(stored(organization).get().content) == ("é" * 5_000).encode()
+    assert bytes(stored_outputs(organization).get().content) == ("é" * 5_000).encode()
     assert outputs.whole(done) == "é" * 5_000
 
 
@@ -102,7 +107,7 @@ def test_the_same_output_is_stored_once_and_never_shared_between_organizations(a
     long_tool(other)
     ran(factories.agent(other, groups=["default"]), 5_000)
     assert one.output_digest == two.output_digest
-    assert (stored(organization).count(), stored(other).count()) == (1, 1)
+    assert (stored_outputs(organization).count(), stored_outputs(other).count()) == (1, 1)
 
 
 def test_evidence_names_the_digest(agent, organization):
@@ -119,12 +124,12 @@ def test_the_cache_gives_a_large_answer_again_without_a_copy(agent, organization
     again.refresh_from_db()
     assert again.cached and again.output_digest == first.output_digest
     assert outputs.whole(again) == "é" * 5_000
-    assert stored(organization).count() == 1
+    assert stored_outputs(organization).count() == 1
 
 
-def test_outputs_stay_where_nobody_says_for_how_long(agent, organization):
+def test_outputs_stay_without_a_retention_setting(agent, organization):
     long_tool(organization)
-    done = past(agent, 10, days=3_000)
+    done = past_execution(agent, 10, days=3_000)
     retention.expire_outputs()
     done.refresh_from_db()
     assert done.output == "é" * 10
@@ -132,7 +137,7 @@ def test_outputs_stay_where_nobody_says_for_how_long(agent, organization):
 
 def test_an_output_expires_in_time_and_its_row_says_when(agent, organization):
     long_tool(organization)
-    large, small, young = past(agent, 5_000), past(agent, 10), ran(agent, 11)
+    large, small, young = past_execution(agent, 5_000), past_execution(agent, 10), ran(agent, 11)
     kept_for(organization, 7)
     assert retention.expire_outputs_of(organization) == 2
     for row in (large, small, young):
@@ -143,8 +148,8 @@ def test_an_output_expires_in_time_and_its_row_says_when(agent, organization):
     assert young.output == "é" * 11
     with pytest.raises(Gone):
         outputs.whole(large)
-    told = AuditRecord.objects.get(organization=organization.slug, code="OUTPUT.EXPIRE")
-    assert told.details["outputs"] == 2
+    record = AuditRecord.objects.get(organization=organization.slug, code="OUTPUT.EXPIRE")
+    assert record.details["outputs"] == 2
 
 
 def made_by(agent, text, days=10, status="Success"):
@@ -180,17 +185,19 @@ def test_a_call_keeps_its_output_while_what_made_it_is_not_over(agent, organizat
     assert call.output == "needed"
 
 
-def test_what_nobody_names_any_more_is_swept_and_what_somebody_names_stays(agent, organization):
+def test_unreferenced_outputs_are_swept_and_referenced_ones_stay(agent, organization):
     long_tool(organization)
-    past(agent, 5_000), past(agent, 5_001)
+    past_execution(agent, 5_000), past_execution(agent, 5_001)
     same = ran(agent, 5_001)
     kept_for(organization, 7)
     retention.expire_outputs_of(organization)
     retention.delete_unreferenced_outputs()
-    assert stored(organization).count() == 2  # too recent: a row may soon refer to it
-    stored(organization).update(kept_at=Now() - timedelta(hours=2))
+    assert stored_outputs(organization).count() == 2  # too recent: a row may soon refer to it
+    stored_outputs(organization).update(kept_at=Now() - timedelta(hours=2))
     retention.delete_unreferenced_outputs()
-    assert stored(organization).get().digest == Execution.objects.get(pk=same.pk).output_digest
+    assert (
+        stored_outputs(organization).get().digest == Execution.objects.get(pk=same.pk).output_digest
+    )
 
 
 def written(organization, days):
@@ -208,8 +215,8 @@ def test_messages_are_deleted_in_time_from_inboxes_too(organization, settings):
     retention.expire_outputs()
     assert Message.objects.get(organization=organization) == young
     assert InboxItem.objects.get(user__organization=organization).message == young
-    told = AuditRecord.objects.get(organization=organization.slug, code="MESSAGE.EXPIRE")
-    assert told.details["messages"] == 2
+    record = AuditRecord.objects.get(organization=organization.slug, code="MESSAGE.EXPIRE")
+    assert record.details["messages"] == 2
 
 
 def test_messages_stay_where_the_installation_keeps_them_for_ever(organization, settings):
@@ -222,7 +229,7 @@ def test_messages_stay_where_the_installation_keeps_them_for_ever(organization, 
 def test_an_answer_that_expired_is_not_given_again(agent, organization):
     long_tool(organization, delivery="pure", cache_ttl="P30D",
               constraints={"allow_side_effects": False})  # fmt: skip
-    done = past(agent, 5_000)
+    done = past_execution(agent, 5_000)
     until = timezone.now() + timedelta(days=1)
     CacheEntry.objects.create(
         key=done.cache_key, organization=organization, tool=done.tool_version.tool, execution=done,
@@ -247,11 +254,11 @@ def test_a_call_that_is_not_over_or_failed_has_no_output_to_read(agent, organiza
 
 def test_a_policy_is_on_record_with_what_was_before(organization):
     kept_for(organization, 7)
-    told = AuditRecord.objects.filter(
+    record = AuditRecord.objects.filter(
         organization=organization.slug, code="ADMIN.ORGANIZATION_CHANGE"
     ).latest("id")
-    assert told.details["after"] == {"output_days": 7}
-    assert told.details["before"] == {"output_days": None}
+    assert record.details["after"] == {"output_days": 7}
+    assert record.details["before"] == {"output_days": None}
 
 
 def test_a_definition_selects_redacts_and_writes_what_is_observed(agent, organization):

@@ -317,7 +317,7 @@ def test_a_lease_is_renewed_while_the_call_runs(agent, gate, settings):
 
 
 @pytest.mark.part("faults")
-def test_a_worker_that_cannot_renew_its_lease_stops_and_says_that_nobody_knows(
+def test_a_worker_that_cannot_renew_its_lease_stops_with_an_unknown_outcome(
     agent, organization, settings
 ):
     settings.EXECUTION_LEASE_S = 9

@@ -47,7 +47,7 @@ def test_a_talkative_run_fills_no_table(running, monkeypatch):
     assert [len(one) for one in words(running)] == [LONGEST] * 3
 
 
-def test_what_nobody_will_read_is_not_kept_either(running, monkeypatch):
+def test_progress_beyond_the_most_events_is_not_kept(running, monkeypatch):
     monkeypatch.setattr(progress, "MOST_EVENTS", 1)
     teller = Teller(running.pk)
     for _ in range(10):

@@ -34,10 +34,10 @@ def echo(organization):
 @pytest.fixture
 def source(agent, echo):
     """A completed execution with an output."""
-    return ended(factories.execution(agent), output=OUTPUT)
+    return end_execution(factories.execution(agent), output=OUTPUT)
 
 
-def ended(execution, **fields):
+def end_execution(execution, **fields):
     factories.end_execution(execution, output_bytes=100, **fields)
     return Execution.objects.get(pk=execution.pk)
 
@@ -157,15 +157,15 @@ def test_another_agents_another_organizations_and_no_execution_are_answered_alik
     factories.tool(other)
     stranger = factories.agent(other, groups=["default"])
     sibling = factories.agent(organization, groups=["default"])
-    told = set()
+    refusals = set()
     for caller, points_at in (
         (factories.caller(sibling), source.pk),
         (factories.caller(stranger), source.pk),
         (factories.caller(agent), uuid4()),
     ):
         refusal = refused(caller, pointing(points_at))
-        told.add((refusal.code, refusal.message.replace(str(points_at), "")))
-    assert len(told) == 1 and told.pop()[0] == "reference_not_found"
+        refusals.add((refusal.code, refusal.message.replace(str(points_at), "")))
+    assert len(refusals) == 1 and refusals.pop()[0] == "reference_not_found"
 
 
 def test_a_person_may_point_at_what_they_may_see(organization, echo, source):
@@ -215,13 +215,13 @@ def test_a_call_that_waits_for_a_person_cannot_be_pointed_at(agent, organization
 
 @pytest.mark.parametrize("status", ["Failed", "Timeout", "Cancelled", "SandboxError"])
 def test_a_call_that_did_not_succeed_cannot_be_pointed_at(agent, echo, status):
-    failed = ended(factories.execution(agent), status=status, error_code="X")
+    failed = end_execution(factories.execution(agent), status=status, error_code="X")
     assert refused(factories.caller(agent), pointing(failed)).code == "reference_failed"
 
 
 def test_an_output_that_expired_cannot_be_pointed_at(agent, echo):
     done = timezone.now() - timedelta(days=10)
-    old = ended(factories.execution(agent), output=OUTPUT, completed_at=done)
+    old = end_execution(factories.execution(agent), output=OUTPUT, completed_at=done)
     organization = old.organization
     policy.set_output_days(organization=organization, days=7, by=factories.by(organization))
     organization.refresh_from_db()
@@ -256,7 +256,7 @@ def test_what_is_redacted_comes_redacted(agent, organization, echo):
 
 def test_a_value_that_holds_a_reference_is_not_passed_on(agent, echo):
     """A tool's output cannot make its caller read something else."""
-    trap = ended(factories.execution(agent), output={"a": [{"$result": str(uuid4())}]})
+    trap = end_execution(factories.execution(agent), output={"a": [{"$result": str(uuid4())}]})
     assert refused(factories.caller(agent), pointing(trap, "/output/a")).code == "reference_nested"
 
 
@@ -272,7 +272,7 @@ def test_their_number_is_bounded(agent, organization, source):
 def test_in_a_batch_their_number_is_bounded_for_each_input(organization, echo):
     factories.install(organization)
     agent = factories.agent(organization, groups=["default", "composition"])
-    source = ended(factories.execution(agent), output=OUTPUT)
+    source = end_execution(factories.execution(agent), output=OUTPUT)
     one = {"tool_name": "echo", "parameters": {"text": pointing(source)}}
     many = {"tool_name": "echo", "parameters": {"text": [pointing(source)] * 33}}
 
@@ -287,7 +287,7 @@ def test_in_a_batch_their_number_is_bounded_for_each_input(organization, echo):
 
 
 def test_their_size_is_bounded(agent, echo):
-    large = ended(factories.execution(agent), output="x" * (3 * 1024 * 1024))
+    large = end_execution(factories.execution(agent), output="x" * (3 * 1024 * 1024))
     value = [pointing(large, "/output")] * 2
     assert refused(factories.caller(agent), value).code == "reference_large"
     huge = factories.execution(agent)
@@ -298,7 +298,7 @@ def test_their_size_is_bounded(agent, echo):
 def test_what_is_put_in_may_not_nest_deeper_than_parameters_may(agent, organization, echo):
     anything = {"type": "object", "properties": {"text": {}}}
     factories.tool(organization, "any", parameters=None, input_schema=anything)
-    source = ended(factories.execution(agent), output=nested([], 40))
+    source = end_execution(factories.execution(agent), output=nested([], 40))
     outer = nested(pointing(source, "/output"), 40)
     assert refused(factories.caller(agent), outer, "any").code == "reference_large"
 

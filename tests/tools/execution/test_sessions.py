@@ -49,7 +49,7 @@ def opened(agent, **asked):
     return session_actions.open_session(caller=factories.caller(agent), **asked)[0]
 
 
-def asked(agent, session, tool, **fields):
+def queue_call(agent, session, tool, **fields):
     return factories.execution(agent, tool, session=str(session.pk), text="x", **fields)
 
 
@@ -133,10 +133,10 @@ def test_a_caller_keeps_only_so_many_sessions_open(agent, organization, monkeypa
     assert opened(agent)
 
 
-def test_what_nobody_uses_is_closed_in_time(agent, organization, workflow, settings):
+def test_an_unused_session_is_closed_in_time(agent, organization, workflow, settings):
     idle, used, held = opened(agent), opened(agent), opened(agent)
-    attempted(asked(agent, used, "look"))
-    asked(agent, held, "look")
+    attempted(queue_call(agent, used, "look"))
+    queue_call(agent, held, "look")
     ago = Now() - timedelta(hours=settings.SESSION_IDLE_HOURS, minutes=1)
     mine = Session.objects.filter(organization=organization)
     mine.update(created_at=ago, entered_at=ago)
@@ -167,7 +167,7 @@ def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow)
 # --- transitions --------------------------------------------------------------------------------
 def test_success_moves_the_state_with_its_result(agent, organization, workflow):
     session = opened(agent)
-    call = attempted(asked(agent, session, "query"))
+    call = attempted(queue_call(agent, session, "query"))
     assert (call.status, call.state, call.state_after) == ("Success", "undefined", "analysis")
     moved = StateTransition.objects.get(session=session)
     assert (moved.execution, moved.tool_name) == (call, "query")
@@ -181,7 +181,7 @@ def test_a_transition_is_on_record_and_counted(agent, organization, workflow):
     spent = metrics.workflow_duration.labels("undefined")._sum
     before, before_s = counted.get(), spent.get()
     session = opened(agent)
-    call = attempted(asked(agent, session, "query"))
+    call = attempted(queue_call(agent, session, "query"))
     record = AuditRecord.objects.get(execution_id=call.pk, code="STATE.TRANSITION")
     assert (record.subject, record.outcome, record.actor) == ("query", "changed", agent.slug)
     assert record.details == {"session": str(session.pk), "from": "undefined", "to": "analysis"}
@@ -192,7 +192,7 @@ def test_a_state_only_a_client_has_named_is_counted_under_one_word(agent, organi
     factories.tool(organization, "anywhere", state="named")
     unknown = metrics.workflow_duration.labels("unknown")._sum.get()
     session = opened(agent, state=f"made-up-{uuid4()}")
-    attempted(asked(agent, session, "anywhere"))
+    attempted(queue_call(agent, session, "anywhere"))
     assert metrics.workflow_duration.labels("unknown")._sum.get() > unknown
 
 
@@ -207,7 +207,7 @@ ENDINGS = {
 def test_what_did_not_succeed_leaves_the_state(agent, organization, word, fields):
     factories.tool(organization, "leads", state="elsewhere", **fields)
     session = opened(agent)
-    call = attempted(asked(agent, session, "leads", timeout_s=0.5))
+    call = attempted(queue_call(agent, session, "leads", timeout_s=0.5))
     assert word in (call.status, call.error_code)
     assert call.state_after == "undefined"
     assert untouched(session)
@@ -215,16 +215,16 @@ def test_what_did_not_succeed_leaves_the_state(agent, organization, word, fields
 
 def test_a_cancelled_call_leaves_the_state_and_its_place(agent, organization, workflow):
     session = opened(agent)
-    call = asked(agent, session, "query")
+    call = queue_call(agent, session, "query")
     actions.cancel(caller=factories.caller(agent), execution=call)
     assert untouched(session)
-    assert attempted(asked(agent, session, "query")).status == "Success"
+    assert attempted(queue_call(agent, session, "query")).status == "Success"
 
 
 def test_a_refused_call_leaves_the_state_and_stands_in_the_history(agent, workflow):
     session = opened(agent)
     with pytest.raises(Refused) as refusal:
-        asked(agent, session, "analyse")
+        queue_call(agent, session, "analyse")
     assert refusal.value.code == "tool_not_in_state"
     assert untouched(session)
     step = session_actions.history(session).get()
@@ -237,7 +237,7 @@ def test_a_refused_call_leaves_the_state_and_stands_in_the_history(agent, workfl
 
 def test_when_the_settlement_fails_nothing_has_moved(agent, organization, workflow):
     session = opened(agent)
-    execution = asked(agent, session, "query")
+    execution = queue_call(agent, session, "query")
     with no_transition_for(organization):
         call = attempted(execution)
     assert (call.status, call.error_code, call.output) == ("Failed", "INTERNAL_ERROR", None)
@@ -248,7 +248,7 @@ def test_when_the_settlement_fails_nothing_has_moved(agent, organization, workfl
 def test_a_tool_that_leads_where_the_workflow_is_leaves_no_transition(agent, organization):
     factories.tool(organization, "stays", state="undefined")
     session = opened(agent)
-    assert attempted(asked(agent, session, "stays")).state_after == "undefined"
+    assert attempted(queue_call(agent, session, "stays")).state_after == "undefined"
     assert untouched(session)
 
 
@@ -268,8 +268,8 @@ def test_each_step_has_its_own_tools_and_the_last_one_leads_back(agent, organiza
         assert names == sorted(["look", tool])
         for other in {"query", "analyse", "reset"} - {tool}:
             with pytest.raises(Refused):
-                asked(agent, session, other)
-        assert attempted(asked(agent, session, tool)).status == "Success"
+                queue_call(agent, session, other)
+        assert attempted(queue_call(agent, session, tool)).status == "Success"
     path = [one.to_state for one in session_actions.transitions(session)]
     assert path == ["analysis", "results", "undefined"]
 
@@ -277,7 +277,7 @@ def test_each_step_has_its_own_tools_and_the_last_one_leads_back(agent, organiza
 # --- checks at the time of the call -------------------------------------------------------------
 def test_a_queued_call_does_not_begin_in_a_closed_session(agent, organization, workflow):
     session = opened(agent)
-    execution = asked(agent, session, "query")
+    execution = queue_call(agent, session, "query")
     session_actions.close_session(caller=factories.caller(agent), session=session)
     call = attempted(execution)
     assert (call.status, call.error_code) == ("PermissionDenied", "session_closed")
@@ -288,7 +288,7 @@ def test_a_queued_call_does_not_begin_in_a_closed_session(agent, organization, w
 
 def test_a_queued_call_does_not_begin_in_another_state(agent, organization, workflow):
     session = opened(agent)
-    execution = asked(agent, session, "query")
+    execution = queue_call(agent, session, "query")
     Session.objects.filter(pk=session.pk).update(state="results")
     call = attempted(execution)
     assert (call.status, call.error_code) == ("PermissionDenied", "session_changed")
@@ -297,11 +297,11 @@ def test_a_queued_call_does_not_begin_in_another_state(agent, organization, work
 
 def test_a_revoked_group_stops_the_next_call_and_a_queued_one(agent, organization, workflow):
     session = opened(agent, group=["default", "write"])
-    queued = asked(agent, session, "query")
+    queued = queue_call(agent, session, "query")
     policy.set_grants(agent=agent, groups=["default"], by=factories.by(organization))
     assert attempted(queued).error_code == "group_not_granted"
     with pytest.raises(Refused) as refusal:
-        asked(agent, session, "query")
+        queue_call(agent, session, "query")
     assert refusal.value.code == "group_not_granted"
     caller = factories.caller(agent)
     assert session_actions.available_tools(caller, session) == []
@@ -311,7 +311,7 @@ def test_a_revoked_group_stops_the_next_call_and_a_queued_one(agent, organizatio
 def test_a_running_call_finishes_in_a_session_that_was_closed(agent, gate):
     gate.tool("leads", state="elsewhere")
     session = opened(agent)
-    execution = asked(agent, session, "leads")
+    execution = queue_call(agent, session, "leads")
     thread = attempted_in_thread(execution)
     until(lambda: Execution.objects.filter(pk=execution.pk, status="Running").exists())
     session_actions.close_session(caller=factories.caller(agent), session=session)
@@ -325,7 +325,7 @@ def test_a_closed_session_takes_no_call(agent, organization, workflow):
     session = opened(agent)
     session_actions.close_session(caller=factories.caller(agent), session=session)
     with pytest.raises(Conflict) as refusal:
-        asked(agent, session, "query")
+        queue_call(agent, session, "query")
     assert refusal.value.code == "session_closed"
     assert records(organization, "TOOL.DENY").get().reason == "session_closed"
 
@@ -345,13 +345,13 @@ def test_another_callers_session_is_not_found(agent, organization, workflow):
     elsewhere = factories.agent(factories.organization(f"org-{uuid4().hex[:12]}"))
     for stranger in (factories.agent(organization), elsewhere):
         with pytest.raises(NotFound):
-            asked(agent, opened(stranger), "query")
+            queue_call(agent, opened(stranger), "query")
 
 
 # --- one call at a time -------------------------------------------------------------------------
 def test_while_one_call_is_open_another_is_refused_and_names_it(agent, organization, workflow):
     session, caller = opened(agent), factories.caller(agent)
-    first = asked(agent, session, "query")
+    first = queue_call(agent, session, "query")
     call = factories.call("query", {"text": "x"}, session=str(session.pk))
     with pytest.raises(Conflict) as refusal:
         actions.execute(caller=caller, call=call, wait_s=0)
@@ -407,7 +407,7 @@ def test_the_same_key_twice_at_once_is_one_call_and_no_conflict(agent, organizat
 
 
 @pytest.fixture
-def known(agent, organization):
+def cached_call(agent, organization):
     """A cached tool that leads to another state."""
     factories.tool(
         organization, "known", state="elsewhere", delivery="pure", cache_ttl="PT5M",
@@ -416,35 +416,37 @@ def known(agent, organization):
     return attempted(factories.execution(agent, "known", text="x"))
 
 
-def test_a_hit_moves_the_state_as_a_run_does(agent, organization, known):
+def test_a_hit_moves_the_state_as_a_run_does(agent, organization, cached_call):
     session = opened(agent)
-    hit = asked(agent, session, "known")
-    assert (hit.status, hit.output, hit.state_after) == ("Success", known.output, "elsewhere")
+    hit = queue_call(agent, session, "known")
+    assert (hit.status, hit.output, hit.state_after) == ("Success", cached_call.output, "elsewhere")
     assert state_of(session) == "elsewhere"
     moved = StateTransition.objects.get(session=session)
     assert (moved.execution_id, moved.from_state) == (hit.pk, "undefined")
 
 
-def test_a_hit_is_not_served_beside_an_open_call(agent, organization, known, workflow):
+def test_a_hit_is_not_served_beside_an_open_call(agent, organization, cached_call, workflow):
     session = opened(agent)
-    first = asked(agent, session, "look")
+    first = queue_call(agent, session, "look")
     with pytest.raises(Overtaken):
-        asked(agent, session, "known")
+        queue_call(agent, session, "known")
     assert untouched(session)
     assert attempted(first).status == "Success"
 
 
-def test_a_hit_does_not_wait_for_a_session_that_another_call_holds(agent, organization, known):
+def test_a_hit_does_not_wait_for_a_session_that_another_call_holds(
+    agent, organization, cached_call
+):
     session = opened(agent)
     call = factories.call("known", {"text": "x"}, session=str(session.pk))
-    with _held(session), pytest.raises(Conflict) as refusal:
+    with _locked_session(session), pytest.raises(Conflict) as refusal:
         actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
     assert refusal.value.code == "session_busy"
     assert untouched(session) and not Execution.objects.filter(session=session).exists()
 
 
 @contextmanager
-def _held(session):
+def _locked_session(session):
     """Meanwhile another transaction locks the session's row, as a claim does."""
     held, release = threading.Event(), threading.Event()
 
@@ -468,7 +470,7 @@ def _held(session):
 # --- what a client sends with its session -------------------------------------------------------
 def test_the_same_groups_and_state_may_be_named(agent, workflow):
     session = opened(agent, group=["default", "write"])
-    call = asked(agent, session, "query", group=["write", "default"], state="undefined")
+    call = queue_call(agent, session, "query", group=["write", "default"], state="undefined")
     assert call.requested_groups == ["default", "write"]
 
 
@@ -490,7 +492,7 @@ def test_other_groups_or_another_state_are_a_conflict_on_record(
     before = metrics.session_mismatches.labels(field)._value.get()
     session = opened(agent, group=["default", "write"])
     with pytest.raises(Conflict) as refusal:
-        asked(agent, session, "query", **named)
+        queue_call(agent, session, "query", **named)
     assert refusal.value.code == "session_mismatch"
     assert refusal.value.details["group"] == ["default", "write"]
     assert refusal.value.details["state"] == "undefined"
@@ -509,7 +511,7 @@ def test_a_state_named_to_reach_a_tool_is_an_invalid_transition(agent, workflow)
     session = opened(agent)
     for tool in ("analyse", "query"):
         with pytest.raises(Conflict):
-            asked(agent, session, tool, state="analysis")
+            queue_call(agent, session, tool, state="analysis")
     assert (reached.get(), there.get()) == (before[0] + 1, before[1])
 
 

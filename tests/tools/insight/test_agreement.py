@@ -100,7 +100,7 @@ def callers(draw: Any) -> Caller:
 
 def requests() -> st.SearchStrategy[EffectiveRequest]:
     return st.builds(
-        EffectiveRequest.of,
+        EffectiveRequest.from_options,
         st.none() | names(GROUPS),
         st.none() | st.sampled_from(STATES),
     )
@@ -177,7 +177,7 @@ def test_one_tool_is_shown_exactly_when_the_list_shows_it(snapshot, caller, aske
 @pytest.mark.part("matrices")
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
-def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, asked):
+def test_a_caller_sees_and_explains_every_tool_it_may_use(snapshot, caller, asked):
     """Applies where the request stays within the grants; any other is refused as a whole."""
     explanation = Explanation(caller, asked, snapshot, everything=False)
     usable = {tool.name for tool in snapshot.sorted_tools if explanation.available(tool)}
@@ -185,10 +185,12 @@ def test_whatever_a_caller_may_use_it_may_see_and_be_told_of(snapshot, caller, a
     assert usable <= {tool.name for tool in explanation.tools}
 
 
-def test_a_tool_in_no_group_is_told_to_a_caller_who_was_granted_all_groups():
+def test_a_tool_in_no_group_is_explained_to_a_caller_with_all_groups():
     snapshot = made.snapshot([made.tool("loose", group=[])], [])
     caller = grants.suppose(made.agent(granted_groups=frozenset({"*"})), ToolGrants(every=True))
-    explanation = Explanation(caller, EffectiveRequest.of(["*"], None), snapshot, everything=False)
+    explanation = Explanation(
+        caller, EffectiveRequest.from_options(["*"], None), snapshot, everything=False
+    )
     assert [tool.name for tool in explanation.tools] == ["loose"]
 
 
@@ -205,7 +207,7 @@ def test_requesting_more_groups_never_takes_a_tool_away(snapshot, caller, asked,
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests(), st.data())
 def test_taking_a_grant_away_never_adds_a_tool(snapshot, caller, asked, data):
-    held = grants.of(caller, snapshot.revision)
+    held = grants.find_grants(caller, snapshot.revision)
     fewer = data.draw(st.sets(st.sampled_from(sorted(caller.granted_permissions) or [""])))
     less = ToolGrants(every=False, tools=held.tools, groups=frozenset())
     poorer = replace(
@@ -230,7 +232,7 @@ def test_taking_a_group_away_never_adds_a_tool(snapshot, caller, asked, data):
 @pytest.mark.django_db
 @EVERY_EXAMPLE
 @given(catalogs(), callers(), requests())
-def test_an_agent_is_never_told_a_name_it_may_not_know(snapshot, caller, asked):
+def test_an_agent_never_learns_a_name_it_may_not_know(snapshot, caller, asked):
     """Tool names are t0 to t5, and names of groups do not occur as ordinary words."""
     explanation = Explanation(caller, asked, snapshot, everything=False)
     may_know = {tool.name for tool in explanation.tools}
@@ -265,12 +267,12 @@ def test_admission_accepts_what_is_explained_as_available(mixed, tier, group):
     tiers = mixed.tier._meta.model.objects
     set_tier(organization=mixed, tier=tiers.get(name=tier), by=factories.by(mixed))
     agent = factories.agent(mixed, groups=["default", "read-only", "write"])
-    caller, asked = factories.caller(agent), EffectiveRequest.of(group, None)
+    caller, asked = factories.caller(agent), EffectiveRequest.from_options(group, None)
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     explanation = Explanation(caller_of_agent(agent), asked, snapshot, everything=True)
     for tool in snapshot.sorted_tools:
         first = next((row for row in explanation.request if not row.passed), None)
-        refused_by = first or explanation.of(tool).refused_by
+        refused_by = first or explanation.explain(tool).refused_by
         parameters = _parameters(tool)
         call = factories.call(tool.name, parameters, group=group)
         refusal = refusal_of(lambda asking=call: admit(caller, asking))
@@ -278,7 +280,7 @@ def test_admission_accepts_what_is_explained_as_available(mixed, tier, group):
         assert (refusal.code if refusal else None) == expected, tool.name
         if refusal is None:
             held = Execution.objects.get(pk=call.id).status == "RequiresConfirmation"
-            assert held == explanation.of(tool).held
+            assert held == explanation.explain(tool).needs_approval
 
 
 def _parameters(tool: Any) -> dict[str, Any]:

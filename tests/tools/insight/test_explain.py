@@ -67,12 +67,12 @@ def explained(organization, agent, group=None, state=None, everything=True):
     revision = type(organization).objects.get(pk=organization.pk).revision
     snapshot = registry.snapshot(organization.pk, revision)
     return Explanation(
-        caller_of_agent(agent), EffectiveRequest.of(group, state), snapshot, everything
+        caller_of_agent(agent), EffectiveRequest.from_options(group, state), snapshot, everything
     )
 
 
 def row_of(explanation, tool, gate):
-    of_tool = explanation.of(explanation.snapshot.tools[tool])
+    of_tool = explanation.explain(explanation.snapshot.tools[tool])
     return next(row for row in (*explanation.request, *of_tool.rows) if row.gate == gate)
 
 
@@ -132,7 +132,7 @@ def test_a_closed_group_says_when_it_opens(organization, scout):
     row = next(
         row
         for row in Explanation(
-            caller, EffectiveRequest.of(["read"], None), snapshot, True
+            caller, EffectiveRequest.from_options(["read"], None), snapshot, True
         ).gates_of(tool)
         if row.code == "group_closed"
     )
@@ -142,22 +142,22 @@ def test_a_closed_group_says_when_it_opens(organization, scout):
 def test_a_gate_that_passed_needs_nothing(organization, scout):
     factories.tool(organization, "wanted")
     explanation = explained(organization, scout)
-    rows = explanation.of(explanation.snapshot.tools["wanted"]).rows
+    rows = explanation.explain(explanation.snapshot.tools["wanted"]).rows
     assert all(row.passed and not row.remedy and not row.reason for row in rows)
 
 
 def test_the_first_gate_that_refuses_is_named(organization, scout):
     factories.tool(organization, "wanted", group=["x"], available_in_states=["y"])
     explanation = explained(organization, scout)
-    found = explanation.of(explanation.snapshot.tools["wanted"])
+    found = explanation.explain(explanation.snapshot.tools["wanted"])
     assert (found.available, found.refused_by.gate) == (False, "group")
 
 
 def test_a_call_that_would_be_held_is_not_called_refused(organization, scout):
     factories.tool(organization, "wanted", requires_confirmation=True)
     explanation = explained(organization, scout)
-    found = explanation.of(explanation.snapshot.tools["wanted"])
-    assert (found.available, found.refused_by, found.held) == (True, None, True)
+    found = explanation.explain(explanation.snapshot.tools["wanted"])
+    assert (found.available, found.refused_by, found.needs_approval) == (True, None, True)
     row = found.rows[-1]
     assert (row.gate, row.code) == ("confirmation", "confirmation_needed")
     assert "wanted runs only when a person has agreed." in row.reason
@@ -168,25 +168,25 @@ def test_a_rule_that_holds_calls_is_named_to_administrators_only(organization, s
     ConfirmationRule.objects.create(organization=organization, name="secret rule")
     type(organization).objects.next_revision(organization.pk)
     assert "secret rule" in row_of(explained(organization, scout), "wanted", "confirmation").reason
-    told = explained(organization, scout, everything=False)
-    row = row_of(told, "wanted", "confirmation")
+    explanation = explained(organization, scout, everything=False)
+    row = row_of(explanation, "wanted", "confirmation")
     assert not row.passed and "secret rule" not in row.reason
 
 
-def test_a_suspended_agent_is_told_so_first(organization, scout):
+def test_the_suspension_of_an_agent_is_reported_first(organization, scout):
     scout.active = False
     scout.save()
     factories.tool(organization, "wanted")
     explanation = explained(organization, scout)
     assert [row.code for row in explanation.request] == ["agent_suspended", "ok"]
-    assert not explanation.of(explanation.snapshot.tools["wanted"]).available
+    assert not explanation.explain(explanation.snapshot.tools["wanted"]).available
 
 
 def test_explaining_counts_spends_and_writes_nothing(organization, scout):
     counted = metrics.escalation_attempts.labels("group")
     before = counted._value.get()
     explanation = explained(organization, scout, ["not-granted"])
-    explanation.of(explanation.snapshot.tools["read_file"])
+    explanation.explain(explanation.snapshot.tools["read_file"])
     assert counted._value.get() == before
     assert not Execution.objects.filter(organization=organization).exists()
 
@@ -194,22 +194,22 @@ def test_explaining_counts_spends_and_writes_nothing(organization, scout):
 # What an agent may be shown ---------------------------------------------------------------------
 
 
-def told(tools, groups=(), held=EVERY_TOOL, **caller):
+def explanation_for(tools, groups=(), held=EVERY_TOOL, **caller):
     agent = grants.suppose(made.agent(**caller), held)
     snapshot = made.snapshot(tools, [made.group(name) for name in groups])
-    return Explanation(agent, EffectiveRequest.of(None, None), snapshot, everything=False)
+    return Explanation(agent, EffectiveRequest.from_options(None, None), snapshot, everything=False)
 
 
-def test_an_agent_is_told_of_tools_in_its_groups_only():
+def test_only_tools_of_its_groups_are_explained_to_an_agent():
     tools = [made.tool("mine", group=["read"]), made.tool("theirs", group=["admin"])]
-    found = told(tools, granted_groups=frozenset(["read"])).tools
+    found = explanation_for(tools, granted_groups=frozenset(["read"])).tools
     assert [tool.name for tool in found] == ["mine"]
 
 
-def test_an_agent_is_told_of_a_tool_it_was_granted_by_name():
+def test_a_tool_granted_by_name_is_explained_to_an_agent():
     tools = [made.tool("mine", group=["ops"]), made.tool("theirs", group=["ops"])]
     held = ToolGrants(every=False, tools=frozenset([tools[0].id]))
-    found = told(tools, held=held, granted_groups=frozenset(["read"]))
+    found = explanation_for(tools, held=held, granted_groups=frozenset(["read"]))
     (tool,) = found.tools
     row = next(row for row in found.gates_of(tool) if row.gate == "group")
     assert (tool.name, "ops" in row.reason, "ops" in row.remedy) == ("mine", False, False)
@@ -219,16 +219,16 @@ def test_an_agent_is_told_of_a_tool_it_was_granted_by_name():
 def test_a_narrow_token_is_no_window_on_the_other_tools():
     tools = [made.tool("mine"), made.tool("other")]
     caller = {"granted_groups": frozenset(["default"]), "token_tools": frozenset(["mine"])}
-    assert [tool.name for tool in told(tools, **caller).tools] == ["mine"]
+    assert [tool.name for tool in explanation_for(tools, **caller).tools] == ["mine"]
 
 
 def test_an_agent_hears_only_of_leading_tools_that_it_could_call():
     later = made.tool("later", available_in_states=["analysis"])
     hidden = made.tool("hidden", state="analysis", group=["admin"])
-    explanation = told([later, hidden], granted_groups=frozenset(["default"]))
+    explanation = explanation_for([later, hidden], granted_groups=frozenset(["default"]))
     row = next(row for row in explanation.gates_of(later) if row.gate == "state")
     assert row.remedy == "Call it in the state analysis; no tool at hand leads there."
     shown = replace(hidden, definition=made.tool("hidden", state="analysis").definition)
-    explanation = told([later, shown], granted_groups=frozenset(["default"]))
+    explanation = explanation_for([later, shown], granted_groups=frozenset(["default"]))
     row = next(row for row in explanation.gates_of(later) if row.gate == "state")
     assert row.remedy == "Call it in the state analysis; hidden leads there."

@@ -58,14 +58,16 @@ def fill(place: Organization) -> None:
 
 
 @pytest.mark.part("matrices")
-def test_what_follows_for_each_of_many_is_what_it_alone_would_be_told(tier: LicenseTier) -> None:
+def test_the_impact_on_each_of_many_organizations_equals_the_impact_on_it_alone(
+    tier: LicenseTier,
+) -> None:
     every = plain, full, strict, ended = copies(tier, 4)
     for place in (full, strict, ended):
         fill(place)
     account_actions.set_isolation(organization=strict, minimum="Strict", by=factories.by(strict))
     ends(ended, days=-20)
     licenses.apply_expiry()
-    told = dict.fromkeys((place.slug for place in every), 0)
+    expected_counts = dict.fromkeys((place.slug for place in every), 0)
     for changes in CHANGES:
         wanted = with_terms(tier, terms_of(tier) | changes)
         for place in every:
@@ -78,13 +80,13 @@ def test_what_follows_for_each_of_many_is_what_it_alone_would_be_told(tier: Lice
         for place, revision in zip(every, before, strict=True):
             place.refresh_from_db()
             assert place.revision == revision + 1, changes
-            told[place.slug] += place == ended or place.slug in expected
+            expected_counts[place.slug] += place == ended or place.slug in expected
             written = AuditRecord.objects.filter(organization=place.slug, subject=tier.name)
-            assert written.count() == told[place.slug], changes
+            assert written.count() == expected_counts[place.slug], changes
             if place.slug in expected:
-                named = expected[place.slug].named()
+                named = expected[place.slug].audit_details()
                 assert named.items() <= written.latest("id").details.items()
-    assert all(told.values())
+    assert all(expected_counts.values())
 
 
 def test_a_definition_that_is_none_any_more_keeps_no_tier_from_being_changed(

@@ -72,7 +72,7 @@ def test_it_reaches_what_every_gate_lets_through(
         {name for name, tool in snapshot.tools.items() if reaches(caller, tool, snapshot)}
         for caller in callers
     ]
-    assert [reach.of(caller) for caller in callers] == expected
+    assert [reach.reachable_names(caller) for caller in callers] == expected
     assert len({frozenset(names) for names in expected}) > 1 or tier == "Core"
 
 
@@ -81,7 +81,7 @@ def test_a_suspended_agent_reaches_nothing(organization: Organization) -> None:
     Agent.objects.filter(pk=agent.pk).update(active=False)
     snapshot = snapshot_of(organization)
     (caller,) = known_callers([agent], snapshot.revision)
-    assert reach_of(snapshot).of(caller) == set()
+    assert reach_of(snapshot).reachable_names(caller) == set()
 
 
 @pytest.mark.parametrize("state", ["undefined", "late"])
@@ -93,10 +93,10 @@ def test_it_reaches_in_a_request_what_is_usable_in_it(
         for groups in (caller.granted_groups, frozenset(["desk"])):
             asked = EffectiveRequest(groups, state)
             usable = {tool.name for tool in usable_tools(caller, asked, snapshot)}
-            assert reach_of(snapshot).of(caller, asked) == usable
+            assert reach_of(snapshot).reachable_names(caller, asked) == usable
 
 
-def test_what_closes_is_closed_for_whoever_was_asked_about_before(
+def test_a_closing_group_is_closed_for_callers_with_a_cached_reach(
     organization: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hours = [{"days": ["mon"], "from": "09:00", "to": "17:00"}]
@@ -116,4 +116,4 @@ def test_what_closes_is_closed_for_whoever_was_asked_about_before(
         monkeypatch.setattr(
             group_openings, "time", SimpleNamespace(time=lambda moment=moment: moment)
         )
-        assert reach.of(caller) == there
+        assert reach.reachable_names(caller) == there

@@ -32,7 +32,7 @@ def difference(organization, admin_user):
     return ask
 
 
-def seen(found):
+def visibility_changes(found):
     return {one.agent: (one.added, one.removed) for one in found.seen}
 
 
@@ -51,14 +51,14 @@ def called(agent, tool, times=1, **options):
 def test_a_group_more_shows_the_agent_what_it_holds(difference, organization, scout):
     factories.tool(organization, "press", group=["write"])
     found = difference(GrantChange("scout", groups=("default", "read", "write")))
-    assert seen(found) == {"scout": (["press", "write_file"], [])}
+    assert visibility_changes(found) == {"scout": (["press", "write_file"], [])}
 
 
 def test_a_group_less_takes_the_tool_and_the_calls_away(difference, organization, scout):
     factories.tool(organization, "press", group=["read"])
     called(scout, "press", times=3, group=["read"])
     found = difference(GrantChange("scout", groups=("default",)))
-    assert seen(found) == {"scout": ([], ["press"])}
+    assert visibility_changes(found) == {"scout": ([], ["press"])}
     assert turned(found.calls.would_be_refused) == [("press", 3, "group_not_granted")]
     assert (found.calls.calls, found.calls.combinations) == (3, 1)
 
@@ -88,7 +88,7 @@ def test_tools_and_permissions_are_grants_too(
         factories.tool(organization, name)
     factories.tool(organization, "strong", required_permissions=["tool.x"])
     expected = {"scout": (added, removed)} if added or removed else {}
-    assert seen(difference(change)) == expected
+    assert visibility_changes(difference(change)) == expected
 
 
 def test_a_tool_that_moves_to_another_group_is_lost_to_some(difference, organization, scout):
@@ -96,28 +96,28 @@ def test_a_tool_that_moves_to_another_group_is_lost_to_some(difference, organiza
     factories.tool(organization, "press", group=["read"])
     called(scout, "press", group=["read"])
     found = difference(ToolGroups("press", ("write",)))
-    assert seen(found) == {"clerk": (["press"], []), "scout": ([], ["press"])}
+    assert visibility_changes(found) == {"clerk": (["press"], []), "scout": ([], ["press"])}
     assert turned(found.calls.would_be_refused) == [("press", 1, "tool_not_in_group")]
 
 
 def test_absent_groups_are_not_empty_ones(difference, organization, scout):
     factories.tool(organization, "press", group=["write"])
-    assert seen(difference(ToolGroups("press", None))) == {"scout": (["press"], [])}
-    assert seen(difference(ToolGroups("press", ()))) == {}
+    assert visibility_changes(difference(ToolGroups("press", None))) == {"scout": (["press"], [])}
+    assert visibility_changes(difference(ToolGroups("press", ()))) == {}
 
 
 def test_a_smaller_tier_takes_what_it_does_not_include(difference, organization, scout):
     factories.tool(organization, "press")
     called(scout, "press")
     found = difference(Tier("Core"))
-    assert seen(found)["scout"][1] == ["press"]
+    assert visibility_changes(found)["scout"][1] == ["press"]
     assert turned(found.calls.would_be_refused) == [("press", 1, "license_excludes_custom_tools")]
 
 
 def test_a_smaller_tier_keeps_the_oldest_custom_tools(difference, organization, scout):
     for number in range(12):
         factories.tool(organization, f"t{number:02}")
-    assert seen(difference(Tier("WriterPro"))) == {"scout": ([], ["t10", "t11"])}
+    assert visibility_changes(difference(Tier("WriterPro"))) == {"scout": ([], ["t10", "t11"])}
 
 
 def test_a_larger_tier_brings_back_what_the_licence_put_out(difference, organization, scout):
@@ -125,22 +125,22 @@ def test_a_larger_tier_brings_back_what_the_licence_put_out(difference, organiza
         factories.tool(organization, f"t{number:02}")
     small = LicenseTier.objects.get(name="WriterPro")
     set_tier(organization=organization, tier=small, by=factories.by(organization))
-    assert seen(difference(Tier("Teams"))) == {"scout": (["t10", "t11"], [])}
+    assert visibility_changes(difference(Tier("Teams"))) == {"scout": (["t10", "t11"], [])}
 
 
-def test_a_parent_opens_a_group_to_whoever_holds_the_parent(difference, organization, scout):
+def test_a_new_parent_opens_a_group_to_callers_with_the_parent(difference, organization, scout):
     factories.tool(organization, "deep", group=["inner"])
     factories.tool(organization, "flat", group=["read"])
     found = difference(Group("inner", {"parent": "read"}))
-    assert seen(found) == {"scout": (["deep"], [])}
+    assert visibility_changes(found) == {"scout": (["deep"], [])}
 
 
-def test_a_group_s_permissions_come_to_whoever_holds_it(difference, organization, scout):
+def test_the_permissions_of_a_group_reach_callers_with_the_group(difference, organization, scout):
     factories.tool(organization, "strong", required_permissions=["tool.x"])
     ToolGroup.objects.get_or_create(organization=organization, name="read")
     Organization.objects.next_revision(organization.pk)
     found = difference(Group("read", {"permissions": ["tool.x"]}))
-    assert seen(found) == {"scout": (["strong"], [])}
+    assert visibility_changes(found) == {"scout": (["strong"], [])}
 
 
 def test_windows_are_held_against_the_hour_of_each_call(difference, organization, scout):
@@ -164,7 +164,7 @@ def test_what_is_refused_already_is_not_the_change_s_doing(difference, organizat
     Organization.objects.next_revision(organization.pk)
     registry.forget()
     found = difference(GrantChange("scout", groups=("default",)))
-    assert (seen(found), found.calls.would_be_refused) == ({}, [])
+    assert (visibility_changes(found), found.calls.would_be_refused) == ({}, [])
 
 
 def test_invalid_calls_and_tools_that_are_gone_say_nothing(difference, organization, scout):
@@ -248,7 +248,7 @@ def test_too_many_combinations_or_agents_are_cut_and_said(
     assert turned(found.calls.would_be_refused) == [("two", 2, "license_excludes_custom_tools")]
 
 
-def test_all_calls_that_turn_are_counted_and_the_first_of_them_told(
+def test_all_changed_verdicts_are_counted_and_the_first_are_listed(
     difference, organization, scout, monkeypatch
 ):
     monkeypatch.setattr(replay, "MOST_TURNED", 1)

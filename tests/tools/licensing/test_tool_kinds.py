@@ -11,7 +11,7 @@ from tools.catalog.registry import registry
 from tools.catalog.sandbox import profiles
 from tools.catalog.snapshot import Snapshot
 from tools.insight.changes import Tier, ToolGroups
-from tools.insight.tool_reach import is_licensed, there_for_somebody
+from tools.insight.tool_reach import is_available_to_any, is_licensed
 from tools.licensing.license_coverage import includes
 from tools.licensing.licenses import preview
 from tools.licensing.tiers import change_tier, set_tier
@@ -48,7 +48,7 @@ def snapshot_of(organization: Organization) -> Snapshot:
 
 @pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("most", [0, 3, 6, None])
-@pytest.mark.parametrize("asks", [includes, is_licensed, there_for_somebody])
+@pytest.mark.parametrize("asks", [includes, is_licensed, is_available_to_any])
 def test_one_of_a_kind_answers_what_each_would(place: Organization, asks, most) -> None:
     known = snapshot_of(place)
     tier = LicenseTier(name="Small", max_custom_tools=most, isolation_levels=["Standard"])

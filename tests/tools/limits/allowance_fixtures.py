@@ -33,7 +33,7 @@ def priced(organization, cost, name="echo", **fields):
     return factories.tool(organization, name, cost_per_invocation=cost, **fields)
 
 
-def standing(agent):
+def amounts_of(agent):
     """Used and reserved amounts of every allowance, in the order in which they are shown."""
     return [(float(one.used), float(one.held)) for one in allowances.allowances_of(agent)]
 

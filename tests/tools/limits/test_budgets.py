@@ -64,9 +64,9 @@ def test_a_call_holds_its_price_until_it_is_settled(agent, organization):
     allowance_fixtures.priced(organization, "2.50")
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     execution = call(agent)
-    assert allowance_fixtures.standing(agent) == [(0, 2.5)]
+    assert allowance_fixtures.amounts_of(agent) == [(0, 2.5)]
     settle(execution, "2.50")
-    assert allowance_fixtures.standing(agent) == [(2.5, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(2.5, 0)]
     assert not Reservation.objects.filter(execution=execution.pk).exists()
 
 
@@ -83,7 +83,7 @@ def test_settling_twice_charges_once(agent, organization):
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
     execution = call(agent)
     settle(execution, "2"), settle(execution, "2"), budgets.release(execution.pk)
-    assert allowance_fixtures.standing(agent) == [(2, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(2, 0)]
 
 
 def test_a_call_that_is_cancelled_before_it_begins_costs_nothing(agent, organization):
@@ -91,7 +91,7 @@ def test_a_call_that_is_cancelled_before_it_begins_costs_nothing(agent, organiza
     allowance_fixtures.bound(agent, ("calls", "1"), budget=allowance_fixtures.budget("10"))
     caller = factories.caller(agent)
     actions.cancel(caller=caller, execution=call(agent))
-    assert allowance_fixtures.standing(agent) == [(0, 0), (0, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(0, 0), (0, 0)]
     assert call(agent)
 
 
@@ -101,7 +101,7 @@ def test_a_refused_call_holds_nothing(agent, organization):
     call(agent)
     refusal = refusal_of(agent)
     assert (refusal.code, refusal.http_status) == ("budget_exceeded", 429)
-    assert allowance_fixtures.standing(agent) == [(0, 1), (0, 6)]
+    assert allowance_fixtures.amounts_of(agent) == [(0, 1), (0, 6)]
     row = Execution.objects.get(pk=refusal.details["execution_id"])
     assert (row.status, row.error_code) == ("PermissionDenied", "budget_exceeded")
 
@@ -134,7 +134,7 @@ def test_a_quota_counts_calls_of_every_outcome_but_a_refusal(agent, organization
     allowance_fixtures.bound(agent, ("calls", "3"))
     settle(call(agent), "0")
     budgets.release(call(agent).pk)
-    assert allowance_fixtures.standing(agent) == [(1, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(1, 0)]
 
 
 def test_a_quota_of_one_tool_leaves_the_others_alone(agent, organization):
@@ -186,7 +186,7 @@ def test_without_allowances_nothing_is_asked(agent, organization):
     with CaptureQueriesContext(connection) as captured:
         budgets.reserve(
             new_id(), caller=caller, tool=snapshot.tools[tool.name],
-            asked=EffectiveRequest.of(None, None),
+            asked=EffectiveRequest.from_options(None, None),
             snapshot=snapshot, cost=ZERO,
         )  # fmt: skip
     assert not captured.captured_queries
@@ -199,7 +199,7 @@ def test_a_new_day_begins_with_nothing_used(agent, organization):
     refusal_of(agent)
     allowance_fixtures.uses(agent).update(starts_on=F("starts_on") - timedelta(days=1))
     assert call(agent)
-    assert allowance_fixtures.standing(agent) == [(0, 1)]
+    assert allowance_fixtures.amounts_of(agent) == [(0, 1)]
 
 
 def test_a_call_that_ends_tomorrow_is_charged_to_the_day_it_was_accepted(agent, organization):
@@ -209,7 +209,7 @@ def test_a_call_that_ends_tomorrow_is_charged_to_the_day_it_was_accepted(agent, 
     allowance_fixtures.uses(agent).update(starts_on=F("starts_on") - timedelta(days=1))
     settle(execution, "0")
     assert allowance_fixtures.uses(agent).get().used == 1
-    assert allowance_fixtures.standing(agent) == [(0, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(0, 0)]
 
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -300,7 +300,7 @@ def test_a_call_settles_though_its_allowance_is_gone(agent, organization):
     execution = call(agent)
     allowance_fixtures.bound(agent, budget=None)
     settle(execution, "1")
-    assert allowance_fixtures.standing(agent) == [(1, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(1, 0)]
 
 
 def test_a_call_settles_though_its_allowance_became_smaller(agent, organization):
@@ -309,7 +309,7 @@ def test_a_call_settles_though_its_allowance_became_smaller(agent, organization)
     execution = call(agent)
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("1"))
     settle(execution, "4")
-    assert allowance_fixtures.standing(agent) == [(4, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(4, 0)]
     assert refusal_of(agent).details["limit"] == "1"
 
 
@@ -337,7 +337,7 @@ def test_what_a_lost_worker_left_is_settled_when_the_call_ends(agent, organizati
         lease_until=Now() - timedelta(minutes=1),
     )  # fmt: skip
     reaper.reap()
-    assert allowance_fixtures.standing(agent) == [(used, 2 - used)]  # a pure call is requeued
+    assert allowance_fixtures.amounts_of(agent) == [(used, 2 - used)]  # a pure call is requeued
 
 
 @pytest.mark.usefixtures("alone")
@@ -347,7 +347,7 @@ def test_calls_at_once_never_overspend(agent, organization):
     outcomes, faults = allowance_fixtures.ask_at_once(factories.caller(agent), ["echo"] * 64)
     assert not faults
     assert (outcomes.count("accepted"), outcomes.count("budget_exceeded")) == (10, 54)
-    assert allowance_fixtures.standing(agent) == [(0, 10)]
+    assert allowance_fixtures.amounts_of(agent) == [(0, 10)]
     accepted = Execution.objects.filter(organization=organization, status="Pending")
     assert accepted.count() == 10
 
@@ -365,7 +365,7 @@ def test_calls_that_share_several_allowances_never_lock_each_other_out(agent, or
     )
     assert not faults
     assert outcomes.count("accepted") == 20
-    assert sum(held for _, held in allowance_fixtures.standing(agent)) == 20 * 4
+    assert sum(held for _, held in allowance_fixtures.amounts_of(agent)) == 20 * 4
 
 
 @pytest.mark.usefixtures("committed")
@@ -374,7 +374,7 @@ def test_ends_at_once_are_each_charged_once(agent, organization):
     allowance_fixtures.bound(agent, ("calls", "50"), budget=allowance_fixtures.budget("50"))
     executions = [call(agent) for _ in range(12)]
     assert not allowance_fixtures.at_once([lambda e=e: settle(e, "1") for e in executions] * 3)
-    assert allowance_fixtures.standing(agent) == [(12, 0), (12, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(12, 0), (12, 0)]
 
 
 AMOUNTS = st.decimals("0", "9", places=6)
@@ -437,7 +437,8 @@ class Books(RuleBasedStateMachine):
             with transaction.atomic():
                 budgets.reserve(
                     identifier, caller=self.caller, tool=self.snapshot.tools[tool],
-                    asked=EffectiveRequest.of(None, None), snapshot=self.snapshot, cost=cost,
+                    asked=EffectiveRequest.from_options(None, None), snapshot=self.snapshot,
+                    cost=cost,
                 )  # fmt: skip
         except QuotaExceeded:
             return False

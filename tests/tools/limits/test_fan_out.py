@@ -4,7 +4,7 @@ are not affected."""
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.errors import Shed
 from tools.execution.pipeline import perform
 from tools.limits import answers

@@ -56,7 +56,7 @@ def test_an_event_carries_no_content_of_the_call(
 
 def test_one_call_is_followed_by_its_id(crib: cribs.Crib, person: User, caller: Agent) -> None:
     execution = factories.execution(caller)
-    until(lambda: Execution.objects.get(pk=execution.pk).over)
+    until(lambda: Execution.objects.get(pk=execution.pk).is_final)
     with (
         reading(crib, person, execution.pk) as followed,
         reading(crib, person, uuid4()) as unrelated,

@@ -31,7 +31,7 @@ Type = Callable[..., Ran]
 
 
 @pytest.fixture
-def here(organization: Organization) -> tuple[str, str]:
+def organization_arguments(organization: Organization) -> tuple[str, str]:
     """The arguments that select the organization."""
     return ("--organization", organization.slug)
 

@@ -8,7 +8,7 @@ import yaml
 
 from tests import factories
 from tests.tools.database import tamper
-from tests.tools.definitions.openapi.openapi_documents import one, petstore
+from tests.tools.definitions.openapi.openapi_documents import document_of_one, petstore
 from tools.models import Tool
 
 
@@ -142,17 +142,22 @@ def document(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["api.json", "api.yaml"])
-def test_a_file_becomes_tools(typed, document, here, organization, name):
+def test_a_file_becomes_tools(typed, document, organization_arguments, organization, name):
     file = document(petstore(), name)
-    ran = typed("import_openapi", file, *here, "--pick", "listPets", "--json")
+    ran = typed("import_openapi", file, *organization_arguments, "--pick", "listPets", "--json")
     assert (ran.code, ran.err) == (0, "")
     assert [(row["name"], row["result"]) for row in ran.json["items"]] == [("listPets", "created")]
     assert Tool.objects.filter(organization=organization, name="listPets").exists()
 
 
-def test_a_dry_run_shows_what_would_change(typed, document, here, organization):
-    typed("import_openapi", document(one()), *here)
-    ran = typed("import_openapi", document(one(summary="New")), *here, "--dry-run")
+def test_a_dry_run_shows_what_would_change(typed, document, organization_arguments, organization):
+    typed("import_openapi", document(document_of_one()), *organization_arguments)
+    ran = typed(
+        "import_openapi",
+        document(document_of_one(summary="New")),
+        *organization_arguments,
+        "--dry-run",
+    )
     assert ran.code == 0
     assert ran.out.splitlines() == [
         "updated   one  (GET /x)",
@@ -163,25 +168,36 @@ def test_a_dry_run_shows_what_would_change(typed, document, here, organization):
     assert Tool.objects.get(organization=organization, name="one").version.label == "1.0.0"
 
 
-def test_what_the_linter_finds_about_a_saved_tool_is_printed(typed, document, here, organization):
+def test_what_the_linter_finds_about_a_saved_tool_is_printed(
+    typed, document, organization_arguments, organization
+):
     factories.agent(organization, groups=["known"])
-    file = document(one())
-    tried = typed("import_openapi", file, *here, "--group", "unknown", "--dry-run", "--json")
+    file = document(document_of_one())
+    tried = typed(
+        "import_openapi", file, *organization_arguments, "--group", "unknown", "--dry-run", "--json"
+    )
     assert tried.json["items"][0]["findings"] == []
-    ran = typed("import_openapi", file, *here, "--group", "unknown")
+    ran = typed("import_openapi", file, *organization_arguments, "--group", "unknown")
     assert ran.code == 0
     assert "    one is in unknown, and no agent was granted it." in ran.out
 
 
-def test_standard_input_is_read(typed, here, monkeypatch):
-    stdin = SimpleNamespace(buffer=io.BytesIO(json.dumps(one()).encode()))
+def test_standard_input_is_read(typed, organization_arguments, monkeypatch):
+    stdin = SimpleNamespace(buffer=io.BytesIO(json.dumps(document_of_one()).encode()))
     monkeypatch.setattr("sys.stdin", stdin)
     options = ("--server", "https://two.example.com", "--group", "a", "b")
-    assert "created   one" in typed("import_openapi", "-", *here, *options).out
+    assert "created   one" in typed("import_openapi", "-", *organization_arguments, *options).out
 
 
-def test_an_operation_that_is_refused_is_a_failure(typed, document, here):
-    ran = typed("import_openapi", document(petstore()), *here, "--pick", "upload", "addPet")
+def test_an_operation_that_is_refused_is_a_failure(typed, document, organization_arguments):
+    ran = typed(
+        "import_openapi",
+        document(petstore()),
+        *organization_arguments,
+        "--pick",
+        "upload",
+        "addPet",
+    )
     assert ran.code == 1
     assert "multipart" in ran.out and "2 refused." in ran.out
 
@@ -199,13 +215,15 @@ def test_an_operation_that_is_refused_is_a_failure(typed, document, here):
         ("a: 1\na: 2", "twice"),
     ],
 )
-def test_what_is_no_document_is_refused(typed, here, tmp_path, text, words):
+def test_what_is_no_document_is_refused(typed, organization_arguments, tmp_path, text, words):
     (tmp_path / "x").write_text(text)
-    ran = typed("import_openapi", str(tmp_path / "x"), *here)
+    ran = typed("import_openapi", str(tmp_path / "x"), *organization_arguments)
     assert ran.code == 1 and words in ran.err
 
 
-def test_words_of_yaml_are_read_as_everywhere(typed, here, tmp_path, organization):
+def test_words_of_yaml_are_read_as_everywhere(
+    typed, organization_arguments, tmp_path, organization
+):
     """In the core schema of YAML 1.2 `NO` is not a boolean."""
     text = """\ufeff
 openapi: 3.0.3
@@ -218,23 +236,23 @@ paths:
       responses: {200: {description: Good.}}
 """
     (tmp_path / "x.yaml").write_text(text)
-    typed("import_openapi", str(tmp_path / "x.yaml"), *here)
+    typed("import_openapi", str(tmp_path / "x.yaml"), *organization_arguments)
     assert Tool.objects.filter(organization=organization, name="NO").exists()
 
 
-def test_a_variable_of_the_server_is_given(typed, here, document, organization):
+def test_a_variable_of_the_server_is_given(typed, organization_arguments, document, organization):
     server = {"url": "https://{host}/v1", "variables": {"host": {}}}
-    file = document(one(servers=[server]))
-    ran = typed("import_openapi", file, *here)
+    file = document(document_of_one(servers=[server]))
+    ran = typed("import_openapi", file, *organization_arguments)
     assert ran.code == 1 and "host" in ran.out
-    typed("import_openapi", file, *here, "--server-variable", "host=a.example")
+    typed("import_openapi", file, *organization_arguments, "--server-variable", "host=a.example")
     made = Tool.objects.select_related("version").get(organization=organization, name="one")
     assert made.version.definition["implementation"]["url"] == "https://a.example/v1/x"
 
 
-def test_a_file_that_is_not_there_is_refused(typed, here):
-    assert "cannot be read" in typed("import_openapi", "/nowhere", *here).err
+def test_a_file_that_is_not_there_is_refused(typed, organization_arguments):
+    assert "cannot be read" in typed("import_openapi", "/nowhere", *organization_arguments).err
 
 
-def test_bad_usage_is_two(typed, here):
-    assert typed("import_openapi", "-", *here, "--credential", "x").code == 2
+def test_bad_usage_is_two(typed, organization_arguments):
+    assert typed("import_openapi", "-", *organization_arguments, "--credential", "x").code == 2

@@ -10,7 +10,7 @@ from tools.models import Tool
 
 
 @pytest.fixture
-def put(typed, organization):
+def set_tool(typed, organization):
     return lambda *words: typed("set_tool", *words, "--organization", organization.slug)
 
 
@@ -22,8 +22,10 @@ def stored(organization):
 NEW = ("--name", "w", "--type", "mcp-tool", "--description", "Weather.", "--mcp-tool", "get")
 
 
-def test_a_tool_is_created_with_arguments_in_their_order(put, stored):
-    ran = put(*NEW, "--argument", "city:string:Where: the city", "--argument", "days:INTEGER:How")
+def test_a_tool_is_created_with_arguments_in_their_order(set_tool, stored):
+    ran = set_tool(
+        *NEW, "--argument", "city:string:Where: the city", "--argument", "days:INTEGER:How"
+    )
     assert (ran.code, ran.err) == (0, "")
     found = [(one["name"], one["type"], one["description"]) for one in stored()["parameters"]]
     assert found == [("city", "String", "Where: the city"), ("days", "Integer", "How")]
@@ -31,40 +33,44 @@ def test_a_tool_is_created_with_arguments_in_their_order(put, stored):
     assert stored()["implementation"] == {"server": "get", "tool": "get"}
 
 
-def test_what_is_not_given_stays(put, stored):
-    put(*NEW, "--argument", "city:string:Where", "--group", "a", "b", "--state", "done")
-    ran = put("--name", "w", "--available-in", "start", "--title", "W", "--json")
+def test_what_is_not_given_stays(set_tool, stored):
+    set_tool(*NEW, "--argument", "city:string:Where", "--group", "a", "b", "--state", "done")
+    ran = set_tool("--name", "w", "--available-in", "start", "--title", "W", "--json")
     assert ran.json["items"][0]["result"] == "updated"
     definition = stored()
     assert (definition["group"], definition["state"]) == (["a", "b"], "done")
     assert definition["available_in_states"] == ["start"]
     assert len(definition["parameters"]) == 1
-    assert put("--name", "w", "--title", "W", "--json").json["items"][0]["result"] == "unchanged"
+    assert (
+        set_tool("--name", "w", "--title", "W", "--json").json["items"][0]["result"] == "unchanged"
+    )
 
 
-def test_a_required_argument_makes_the_tool_check_them(put, stored):
-    put(*NEW, "--argument", "city:string:Where")
-    assert put("--name", "w", "--argument", "city:string:Where", "--required", "city").code == 0
+def test_a_required_argument_makes_the_tool_check_them(set_tool, stored):
+    set_tool(*NEW, "--argument", "city:string:Where")
+    assert (
+        set_tool("--name", "w", "--argument", "city:string:Where", "--required", "city").code == 0
+    )
     assert stored()["argument_validation"] == "enforce"
     assert stored()["input_schema"]["required"] == ["city"]
     assert stored()["input_schema"]["additionalProperties"] is False
 
 
-def test_lists_and_the_state_can_be_emptied(put, stored):
-    put(*NEW, "--group", "a", "--state", "done")
-    assert put("--name", "w", "--group", "--state", "").code == 0
+def test_lists_and_the_state_can_be_emptied(set_tool, stored):
+    set_tool(*NEW, "--group", "a", "--state", "done")
+    assert set_tool("--name", "w", "--group", "--state", "").code == 0
     assert (stored()["group"], stored()["state"]) == ([], None)
 
 
-def test_a_part_of_the_implementation_is_changed_alone(put, stored):
-    put("--name", "w", "--type", "knowledge-query", "--description", "d", "--collection", "c")
-    put("--name", "w", "--limit", "5")
+def test_a_part_of_the_implementation_is_changed_alone(set_tool, stored):
+    set_tool("--name", "w", "--type", "knowledge-query", "--description", "d", "--collection", "c")
+    set_tool("--name", "w", "--limit", "5")
     assert stored()["implementation"] == {"collection": "c", "limit": 5}
 
 
-def test_code_is_given_as_json(put, stored):
+def test_code_is_given_as_json(set_tool, stored):
     made = '{"source": "def main(parameters):\\n    return 1"}'
-    ran = put("--name", "w2", "--type", "code", "--description", "d", "--implementation", made)
+    ran = set_tool("--name", "w2", "--type", "code", "--description", "d", "--implementation", made)
     assert ran.code == 0
     assert stored("w2")["implementation"]["entry_point"] == "main"
 
@@ -77,8 +83,8 @@ def test_code_is_given_as_json(put, stored):
         ("--implementation", "[]"),
     ],
 )  # fmt: skip
-def test_what_the_words_show_to_be_wrong_is_bad_usage(put, words):
-    assert put("--name", "w", *words).code == 2
+def test_what_the_words_show_to_be_wrong_is_bad_usage(set_tool, words):
+    assert set_tool("--name", "w", *words).code == 2
 
 
 @pytest.mark.parametrize(
@@ -90,89 +96,95 @@ def test_what_the_words_show_to_be_wrong_is_bad_usage(put, words):
         (("--type", "mcp-tool", "--argument", "a:string:d", "--required", "b"), "no argument: b"),
     ],
 )
-def test_what_is_refused_is_said(put, words, said):
-    ran = put("--name", "w", *words)
+def test_what_is_refused_is_said(set_tool, words, said):
+    ran = set_tool("--name", "w", *words)
     assert ran.code == 1
     assert said in ran.err
 
 
-def test_nothing_builds_on_an_edited_row(put, organization):
+def test_nothing_builds_on_an_edited_row(set_tool, organization):
     tamper(factories.tool(organization).version, group=["everybody"])
-    assert put("--name", "echo", "--title", "E").code == 1
+    assert set_tool("--name", "echo", "--title", "E").code == 1
 
 
 def names(ran):
     return [tool["name"] for tool in ran.json["results"]]
 
 
-def test_without_an_agent_every_tool_is_listed(typed, organization, here):
+def test_without_an_agent_every_tool_is_listed(typed, organization, organization_arguments):
     tool = factories.tool(organization, "hidden", group=[])
     set_enabled(tool=tool, enabled=False, by=factories.by(organization))
     every = sorted([*factories.BUILTIN_NAMES, "hidden"])
-    assert names(typed("list_tools", *here, "--json")) == every
+    assert names(typed("list_tools", *organization_arguments, "--json")) == every
 
 
-def test_each_line_has_the_price_in_tokens_that_the_api_tells(typed, organization, here, agent):
+def test_each_line_has_the_price_in_tokens_that_the_api_tells(
+    typed, organization, organization_arguments, agent
+):
     factories.tool(organization, "echo")
     shown = Api(factories.token(agent.service_account)).get("/tools/echo").json()
-    heading, *lines = typed("list_tools", *here).out.splitlines()
+    heading, *lines = typed("list_tools", *organization_arguments).out.splitlines()
     line = next(line for line in lines if line.startswith("echo "))
     assert "TOKENS" in heading and shown["token_estimate"] > 10
     assert str(shown["token_estimate"]) in line.split()
 
 
-def test_groups_and_a_state_narrow_the_list(typed, organization, here):
+def test_groups_and_a_state_narrow_the_list(typed, organization, organization_arguments):
     factories.tool(organization, "late", group=["x"], available_in_states=["done"])
     factories.tool(organization, "early", group=["x"])
-    assert names(typed("list_tools", *here, "--group", "x", "--state", "new", "--json")) == [
-        "early"
-    ]
+    assert names(
+        typed("list_tools", *organization_arguments, "--group", "x", "--state", "new", "--json")
+    ) == ["early"]
 
 
 @pytest.mark.parametrize("query", ["", "?group=read-only&group=write", "?group=", "?state=done"])
-def test_an_agents_list_is_what_the_api_shows_it(typed, organization, agent, here, query):
+def test_an_agents_list_is_what_the_api_shows_it(
+    typed, organization, agent, organization_arguments, query
+):
     factories.tool(organization, "late", available_in_states=["done"])
     words = {
         "?group=read-only&group=write": ["--group", "read-only", "write"],
         "?group=": ["--group"],
         "?state=done": ["--state", "done"],
     }.get(query, [])
-    ran = typed("list_tools", *here, "--agent", agent.slug, *words, "--json")
+    ran = typed("list_tools", *organization_arguments, "--agent", agent.slug, *words, "--json")
     shown = Api(factories.token(agent.service_account)).get(f"/tools{query}").json()
     assert ran.json["results"] == shown["results"]
     assert ran.json["warnings"] == shown["warnings"]
 
 
-def test_an_agent_is_refused_groups_it_was_not_granted(typed, agent, here):
-    ran = typed("list_tools", *here, "--agent", agent.slug, "--group", "*", "--json")
+def test_an_agent_is_refused_groups_it_was_not_granted(typed, agent, organization_arguments):
+    ran = typed(
+        "list_tools", *organization_arguments, "--agent", agent.slug, "--group", "*", "--json"
+    )
     assert (ran.code, ran.out) == (1, "")
     assert ran.error["code"] == "group_not_granted"
 
 
-def test_a_suspended_agent_sees_nothing(typed, organization, here):
+def test_a_suspended_agent_sees_nothing(typed, organization, organization_arguments):
     quiet = factories.agent(organization)
     quiet.active = False
     quiet.save()
-    ran = typed("list_tools", *here, "--agent", quiet.slug)
+    ran = typed("list_tools", *organization_arguments, "--agent", quiet.slug)
     assert (ran.code, ran.out) == (1, "")
     assert "suspended" in ran.err
 
 
-def test_an_unknown_group_is_a_warning(typed, organization, here):
+def test_an_unknown_group_is_a_warning(typed, organization, organization_arguments):
     agent = factories.agent(organization, groups=["*"])
-    ran = typed("list_tools", *here, "--agent", agent.slug, "--group", "nope")
+    ran = typed("list_tools", *organization_arguments, "--agent", agent.slug, "--group", "nope")
     assert ran.code == 0
     assert ran.out == "There is no group nope; it was ignored.\nNo tools.\n"
 
 
-def test_the_columns_of_the_table_stand_below_each_other(typed, here):
-    lines = typed("list_tools", *here).out.splitlines()
+def test_the_columns_of_the_table_stand_below_each_other(typed, organization_arguments):
+    lines = typed("list_tools", *organization_arguments).out.splitlines()
     places = [line.index("builtin") for line in lines[1:]]
     assert set(places) == {lines[0].index("TYPE")}
 
 
-def test_an_unknown_agent_or_organization_is_refused(typed, here):
-    assert typed("list_tools", *here, "--agent", "nobody").code == 1
+def test_an_unknown_agent_or_organization_is_refused(typed, organization_arguments):
+    assert typed("list_tools", *organization_arguments, "--agent", "nobody").code == 1
     assert "only:" in typed("list_tools", "--organization", "nowhere").err
 
 
@@ -180,47 +192,50 @@ def test_an_unknown_option_is_bad_usage(typed):
     assert typed("list_tools", "--colour").code == 2
 
 
-def test_a_parent_lists_what_its_groups_hold(typed, organization, here):
+def test_a_parent_lists_what_its_groups_hold(typed, organization, organization_arguments):
     factories.tool(organization, "ask", group=["reading"])
     by = factories.by(organization)
     save_group(organization=organization, name="knowledge", by=by)
     save_group(organization=organization, name="reading", by=by, parent="knowledge")
-    ran = typed("list_tools", *here, "--group", "knowledge")
+    ran = typed("list_tools", *organization_arguments, "--group", "knowledge")
     assert "ask" in ran.out
     assert "knowledge, reading" in ran.out
 
 
-def test_a_catalog_in_order_is_done(typed, here):
-    assert (typed("lint_tools", *here).code, typed("lint_tools", *here).out) == (
+def test_a_catalog_in_order_is_done(typed, organization_arguments):
+    assert (
+        typed("lint_tools", *organization_arguments).code,
+        typed("lint_tools", *organization_arguments).out,
+    ) == (
         0,
         "Nothing to say.\n",
     )
 
 
-def test_warnings_alone_are_no_failure(typed, organization, here):
+def test_warnings_alone_are_no_failure(typed, organization, organization_arguments):
     catalogs.workflow(organization)
-    ran = typed("lint_tools", *here)
+    ran = typed("lint_tools", *organization_arguments)
     assert (ran.code, ran.err) == (0, "")
     assert "WARNING  silent_reset\n  text-completion moves a workflow back" in ran.out
     assert ran.out.endswith("0 errors, 3 warnings, 2 for your information.\n")
 
 
-def test_an_error_for_these_groups_is_a_failure(typed, organization, here):
+def test_an_error_for_these_groups_is_a_failure(typed, organization, organization_arguments):
     catalogs.workflow(organization)
     for tool in Tool.objects.present().filter(organization=organization, type="builtin"):
         set_enabled(
             tool=tool, enabled=False, by=factories.by(organization)
         )  # some are part of the graph
-    ran = typed("lint_tools", *here, "--group", "library", "compute", "--json")
+    ran = typed("lint_tools", *organization_arguments, "--group", "library", "compute", "--json")
     assert ran.code == 1
     first = ran.json["results"][0]
     assert (first["code"], first["state"]) == ("dead_end", "results")
 
 
-def test_groups_of_agents_count(typed, organization, here):
+def test_groups_of_agents_count(typed, organization, organization_arguments):
     factories.tool(organization, "lonely", group=["x"])
     factories.agent(organization, groups=["*"])
-    assert "seen_by_nobody" not in typed("lint_tools", *here).out
+    assert "seen_by_nobody" not in typed("lint_tools", *organization_arguments).out
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_a_tool_that_failed_is_a_failure_with_its_own_words(server, talk):
 
 
 @pytest.mark.part("calls", but_each=3)
-def test_an_error_of_the_protocol_is_told_with_its_number(server, talk):
+def test_an_error_of_the_protocol_is_reported_with_its_number(server, talk):
     with pytest.raises(Answered, match="-32602: Unknown tool: nothing"):
         talk(server).call("nothing")
 
@@ -89,13 +89,13 @@ def test_what_is_read_leniently_is_read_so_in_every_era(server, talk):
 
 @pytest.mark.part("calls", but_each=3)
 def test_progress_is_passed_on_in_the_calling_thread(server, talk):
-    def before(message):
+    def progress_messages(message):
         token = message["params"]["_meta"]["progressToken"]
         own = {"progressToken": token, "progress": 1, "total": 2, "message": "half\x1b"}
         others = own | {"progressToken": token + 1, "message": "not ours"}
         return [_notification("notifications/progress", one) for one in (own, others)]
 
-    server.before = before
+    server.before = progress_messages
     heard = []
     talk(server).call(tell=lambda words: heard.append((threading.get_ident(), words)))
     wanted = [(threading.get_ident(), "half\ufffd (1 of 2)")] if server.streamed else []
@@ -113,7 +113,7 @@ def test_a_ping_is_answered_and_nothing_else_is_offered(handshake, talk):
     assert replies["s"]["error"]["code"] == -32601
 
 
-def test_a_server_that_wants_more_input_is_told_apart(modern, talk):
+def test_a_server_that_requests_more_input_is_distinguished(modern, talk):
     modern.tools["ask"] = Tool(lambda given: {"resultType": "input_required", "requestState": "x"})
     with pytest.raises(InputRequired):
         talk(modern).call("ask")
@@ -132,7 +132,7 @@ def test_the_older_protocol_is_tried_first_where_it_is_remembered(handshake, tal
     assert not handshake.requests_for("server/discover")
 
 
-def test_a_server_that_was_older_and_is_not_any_more_is_met_anew(modern, talk):
+def test_a_server_that_was_upgraded_is_negotiated_with_again(modern, talk):
     modern.instead["initialize"] = lambda message: _error(message, -32022)
     one = talk(modern, remembered="2025-11-25")
     one.call()
@@ -293,7 +293,7 @@ def test_a_tool_that_fails_says_that_its_server_lives(modern, talk):
     assert one.call().output == "{}"
 
 
-def test_who_asks_too_often_stops_nobody_else(modern, talk):
+def test_calls_rejected_by_a_rate_limit_do_not_stop_others(modern, talk):
     one = talk(modern)
     modern.instead["tools/call"] = Reply(429)
     for _ in range(6):

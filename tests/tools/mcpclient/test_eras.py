@@ -86,7 +86,7 @@ def test_a_refusal_says_which_credentials_are_wanted(status, talk):
     assert refusal.value.challenge == Challenge(scope=("a", "b"))
 
 
-def test_what_input_is_asked_for_is_told(modern, talk):
+def test_the_requested_input_is_reported(modern, talk):
     wanted = {"resultType": "input_required", "inputRequests": {"a": {}}, "requestState": "s"}
     modern.tools["ask"] = Tool(lambda arguments: text("") | wanted)
 

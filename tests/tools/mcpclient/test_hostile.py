@@ -130,7 +130,7 @@ def test_a_session_that_no_header_can_carry_is_refused(handshake, talk):
         talk(handshake).call()
 
 
-def test_a_version_nobody_knows_is_refused(handshake, talk):
+def test_an_unknown_version_is_refused(handshake, talk):
     handshake.era = "2031-01-01"
     with pytest.raises(Unusable, match="no version"):
         talk(handshake).call()
@@ -173,14 +173,14 @@ def test_while_a_long_message_is_read_others_have_their_turn():
 
 
 def test_who_talks_faster_than_is_passed_on_does_not_keep_a_call_from_its_end():
-    words, told = queue.Queue(), []
+    words, passed = queue.Queue(), []
     words.put("x")
 
-    def tell(word):
-        told.append(word)
-        assert len(told) < 1_000
+    def pass_on(word):
+        passed.append(word)
+        assert len(passed) < 1_000
         words.put(word)
 
-    watch = _Watch(Request("tools/call"), 0.1, words=words, tell=tell)
+    watch = _Watch(Request("tools/call"), 0.1, words=words, tell=pass_on)
     with pytest.raises(Stopped):
         watch.result(Future())

@@ -47,19 +47,19 @@ def consent(server, fetch):
     """Completes the authorization redirect; `change` overrides parameters of the callback."""
 
     def go(identity=IDENTITY, challenge=NOTHING_SAID, previous=None, **change):
-        async def both():
+        async def begin_and_finish():
             url, pending = await begin(fetch, server.url, identity, challenge, previous)
             answer = await fetch("GET", url, [], b"")
             back = dict(parse_qsl(urlsplit(answer.headers["location"]).query)) | change
             back = {name: value for name, value in back.items() if value is not None}
             return await finish(fetch, pending, back)
 
-        return run(both())
+        return run(begin_and_finish())
 
     return go
 
 
-def begun(server, fetch, identity=IDENTITY, **options):
+def begin_consent(server, fetch, identity=IDENTITY, **options):
     return run(begin(fetch, server.url, identity, **options))
 
 
@@ -106,7 +106,7 @@ def test_metadata_of_another_issuer_is_refused(server, fetch):
     server.metadata["issuer"] += "/"
 
     with pytest.raises(AuthorizationFailed, match="of another one"):
-        begun(server, fetch)
+        begin_consent(server, fetch)
 
 
 @pytest.mark.parametrize("other", ["https://evil.example/mcp", "/mcp/below", "/mc", "/mcp?a=1"])
@@ -114,7 +114,7 @@ def test_metadata_of_another_resource_is_refused(server, fetch, other):
     server.resource["resource"] = other if ":" in other else server.web.url(other)
 
     with pytest.raises(AuthorizationFailed, match="of another server"):
-        begun(server, fetch)
+        begin_consent(server, fetch)
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
@@ -124,7 +124,7 @@ def test_a_server_without_s256_is_refused_before_anything_is_registered(server, 
         del server.metadata["code_challenge_methods_supported"]
 
     with pytest.raises(AuthorizationFailed, match="S256"):
-        begun(server, fetch)
+        begin_consent(server, fetch)
 
     assert server.registered == []
 
@@ -190,21 +190,21 @@ def test_an_endpoint_that_is_not_https_is_refused(server, fetch, url):
     server.metadata["token_endpoint"] = url
 
     with pytest.raises((AuthorizationFailed, Unusable)):
-        begun(server, fetch)
+        begin_consent(server, fetch)
 
 
 def test_an_address_that_the_operator_did_not_open_is_not_called(server, fetch):
     server.resource["authorization_servers"] = ["https://10.0.0.1"]
 
     with pytest.raises(NeverBegan, match="authorization server cannot be reached"):
-        begun(server, fetch)
+        begin_consent(server, fetch)
 
 
 def test_a_step_up_keeps_what_was_asked_before(server, fetch, consent):
     tokens = consent()
     wanted = Challenge(scope=("write",), error="insufficient_scope")
 
-    _, pending = begun(server, fetch, challenge=wanted, previous=tokens)
+    _, pending = begin_consent(server, fetch, challenge=wanted, previous=tokens)
 
     assert pending.scope == ("tools", "write")
     assert len(server.registered) == 1
@@ -214,7 +214,7 @@ def test_a_step_up_that_asks_for_nothing_new_is_given_up(server, fetch, consent)
     wanted = Challenge(scope=("tools",), error="insufficient_scope")
 
     with pytest.raises(AuthorizationFailed, match="consent did not bring"):
-        begun(server, fetch, challenge=wanted, previous=consent())
+        begin_consent(server, fetch, challenge=wanted, previous=consent())
 
 
 def test_steps_up_have_an_end(server, fetch, consent):
@@ -225,14 +225,14 @@ def test_steps_up_have_an_end(server, fetch, consent):
     wanted = Challenge(scope=("one-more",), error="insufficient_scope")
 
     with pytest.raises(AuthorizationFailed, match="consent did not bring"):
-        begun(server, fetch, challenge=wanted, previous=tokens)
+        begin_consent(server, fetch, challenge=wanted, previous=tokens)
 
 
 def test_at_another_issuer_nothing_of_the_first_is_used(server, fetch, consent):
     tokens = consent()
     with oauth_serving() as second:
         server.resource["authorization_servers"] = [second.issuer]
-        _, pending = begun(server, fetch, previous=tokens)
+        _, pending = begin_consent(server, fetch, previous=tokens)
 
         assert len(second.registered) == 1
         assert pending.issuer == second.issuer
@@ -242,27 +242,27 @@ def test_a_client_that_was_entered_for_another_issuer_is_not_named(server, fetch
     entered = OAuthClient("own", "secret", issuer="https://idp.example")
 
     with pytest.raises(AuthorizationFailed, match="another authorization server"):
-        begun(server, fetch, Identity(IDENTITY.redirect_uri, registered=entered))
+        begin_consent(server, fetch, Identity(IDENTITY.redirect_uri, registered=entered))
 
 
 def test_a_document_names_the_client_only_where_documents_are_taken(server, fetch):
     identity = Identity(IDENTITY.redirect_uri, document="https://crib.example/client.json")
-    _, without = begun(server, fetch, identity)
+    _, without = begin_consent(server, fetch, identity)
     server.metadata["client_id_metadata_document_supported"] = True
-    _, pending = begun(server, fetch, identity)
+    _, pending = begin_consent(server, fetch, identity)
 
     assert (without.client.id, pending.client.id) == ("me", identity.document)
 
 
 def test_offline_access_is_asked_for_where_it_is_offered(server, fetch):
-    _, without = begun(server, fetch)
+    _, without = begin_consent(server, fetch)
     server.metadata["scopes_supported"] = ["offline_access"]
-    _, pending = begun(server, fetch)
+    _, pending = begin_consent(server, fetch)
 
     assert (without.scope, pending.scope) == (("tools",), ("tools", "offline_access"))
 
 
-def test_a_client_that_acts_for_itself_needs_nobody_to_consent(server, fetch):
+def test_a_client_credentials_grant_needs_no_consent(server, fetch):
     own = OAuthClient("own", "se:cret")
     tokens = run(client_credentials(fetch, server.url, own))
 
@@ -271,7 +271,7 @@ def test_a_client_that_acts_for_itself_needs_nobody_to_consent(server, fetch):
 
 
 def test_what_is_stored_comes_back_and_shows_no_secret(server, fetch, consent):
-    _, pending = begun(server, fetch)
+    _, pending = begin_consent(server, fetch)
     tokens = consent()
     kept = [json.loads(json.dumps(one.stored())) for one in (pending, tokens)]
 

@@ -61,7 +61,7 @@ def test_one_that_tried_in_vain_makes_the_pause_longer_up_to_a_bound(broken, clo
         broken.failed()
 
 
-def test_one_that_tried_and_never_told_blocks_nobody_for_ever(broken, clock):
+def test_a_probe_without_a_result_does_not_block_others_for_ever(broken, clock):
     clock.now += PAUSE_S
     assert broken.admits(probe_s=30)
     clock.now += 30

@@ -80,7 +80,7 @@ def server():
 
 
 @pytest.fixture
-def one(server, talk, monkeypatch):
+def connection(server, talk, monkeypatch):
     made = talk(server)
     monkeypatch.setattr(
         type(made),
@@ -91,23 +91,23 @@ def one(server, talk, monkeypatch):
     return made
 
 
-def test_a_call_over_a_lasting_stream(one, server):
-    assert one.call().output == "hello"
-    assert one.call().output == "hello"
-    assert one.hub.version(one.endpoint) == "2024-11-05"
+def test_a_call_over_a_lasting_stream(connection, server):
+    assert connection.call().output == "hello"
+    assert connection.call().output == "hello"
+    assert connection.hub.version(connection.endpoint) == "2024-11-05"
     assert len(server.streams) == 1
     assert {seen.headers["x-key"] for seen in server.web.seen} == {"secret"}
 
 
-def test_a_stream_that_ended_is_begun_again_before_the_next_call(one, server):
-    one.call()
+def test_a_stream_that_ended_is_begun_again_before_the_next_call(connection, server):
+    connection.call()
     server.end()
-    assert one.call().output == "hello"
+    assert connection.call().output == "hello"
     assert len(server.streams) == 2
 
 
-def test_a_stream_that_ends_during_a_call_loses_it(one, server):
-    one.tools()
+def test_a_stream_that_ends_during_a_call_loses_it(connection, server):
+    connection.tools()
     server.mute = {"tools/call"}
     server._result_of = server._result
 
@@ -118,62 +118,62 @@ def test_a_stream_that_ends_during_a_call_loses_it(one, server):
 
     server._result, server.mute = result, set()
     with pytest.raises(Lost):
-        one.call()
+        connection.call()
 
 
-def test_a_call_that_is_given_up_is_cancelled(one, server):
-    one.tools()
+def test_a_call_that_is_given_up_is_cancelled(connection, server):
+    connection.tools()
     server.mute = {"tools/call"}
     with pytest.raises(Stopped) as stopped:
-        one.call(over=lambda: bool(server.requests_for("tools/call")))
+        connection.call(over=lambda: bool(server.requests_for("tools/call")))
     assert stopped.value.sent
     assert until(lambda: server.requests_for("notifications/cancelled"))
 
 
-def test_a_tool_that_changed_is_not_called(one, server):
-    pin = one.tools()["echo"].digest
+def test_a_tool_that_changed_is_not_called(connection, server):
+    pin = connection.tools()["echo"].digest
     server.description = "Other."
     with pytest.raises(Changed):
-        one.call(pin=pin)
+        connection.call(pin=pin)
 
 
 @pytest.mark.parametrize(
     "endpoint", ["http://127.0.0.1:1/x", "https://evil.example/x", "//evil.example/x", "ftp:x"]
 )
-def test_credentials_go_to_no_other_host(one, server, endpoint):
+def test_credentials_go_to_no_other_host(connection, server, endpoint):
     server.endpoint = endpoint
     with pytest.raises(Unusable):
-        one.call()
+        connection.call()
     assert server.messages == []
 
 
 @pytest.mark.parametrize(
     ("status", "kind"), [(401, NotAllowed), (404, Unusable), (302, Unusable), (200, Unusable)]
 )
-def test_what_is_no_stream_is_refused(one, server, status, kind):
+def test_what_is_no_stream_is_refused(connection, server, status, kind):
     server.web.replies["/sse"] = Reply(status, body=b"x")
     with pytest.raises(kind):
-        one.call()
+        connection.call()
 
 
-def test_a_message_nobody_takes_never_began(one, server):
-    one.tools()
+def test_a_message_that_the_server_rejects_never_began(connection, server):
+    connection.tools()
     server.web.replies["/messages"] = Reply(500)
     with pytest.raises(NeverBegan):
-        one.call()
+        connection.call()
 
 
-def test_a_message_that_cannot_be_read_ends_the_stream(one, server):
-    one.tools()
+def test_a_message_that_cannot_be_read_ends_the_stream(connection, server):
+    connection.tools()
     server._result = lambda message: server.streams[-1].put(b"data: {\n\n")
     with pytest.raises(Unusable):
-        one.call()
+        connection.call()
 
 
 @pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("number", [[], {}, None, True, 1.0, "1", 99])
-def test_an_answer_to_nothing_that_was_asked_ends_nothing(one, server, number):
-    one.tools()
+def test_an_answer_to_nothing_that_was_asked_ends_nothing(connection, server, number):
+    connection.tools()
     server.say({"jsonrpc": "2.0", "id": number, "result": {}})
-    assert one.call().output == "hello"
+    assert connection.call().output == "hello"
     assert len(server.streams) == 1

@@ -90,7 +90,7 @@ def test_each_era_is_spoken(stub, era, agreed, starts):
     assert one.starts == starts
 
 
-def test_what_was_agreed_on_lately_is_tried_first(stub):
+def test_the_version_agreed_on_last_is_tried_first(stub):
     one = stub("2025-11-25", remembered="2025-11-25")
     one.call()
     assert one.starts == 1
@@ -123,7 +123,7 @@ def test_a_call_that_is_given_up_is_cancelled_and_the_process_stays(stub):
     assert one.call("born") == born
 
 
-def test_a_server_that_dies_during_a_call_loses_it_and_is_started_anew(stub):
+def test_a_server_that_dies_during_a_call_loses_it_and_is_restarted(stub):
     one = stub()
     born = one.call("born")
     with pytest.raises(Lost, match="It said last: fatal: oh no"):

@@ -60,13 +60,19 @@ STATES = [
 @pytest.mark.parametrize(("tool", "requested", "there"), GROUPS)
 def test_a_tool_is_there_when_its_groups_meet_the_requested_ones(tool, requested, there):
     definition = ToolDefinition({"group": tool})
-    assert matches_groups(definition.groups, EffectiveRequest.of(requested, None).groups) is there
+    assert (
+        matches_groups(definition.groups, EffectiveRequest.from_options(requested, None).groups)
+        is there
+    )
 
 
 @pytest.mark.parametrize(("tool", "current", "there"), STATES)
 def test_a_tool_is_there_when_the_current_state_is_one_of_its_own(tool, current, there):
     definition = ToolDefinition({"available_in_states": tool})
-    assert matches_state(definition.states, EffectiveRequest.of(None, current).state) is there
+    assert (
+        matches_state(definition.states, EffectiveRequest.from_options(None, current).state)
+        is there
+    )
 
 
 # Specification S1, 11.2: nested groups.
@@ -110,7 +116,9 @@ def question(groups, requested, closed=()):
     hours = {name: closed_now() if name in closed else [] for name in tree}
     made = [group(name, parent=TREE.get(name), schedule=hours[name]) for name in tree]
     echo = tool("echo", group=groups)
-    return question_of(anybody(), echo, EffectiveRequest.of(requested, None), snapshot(echo, *made))
+    return question_of(
+        anybody(), echo, EffectiveRequest.from_options(requested, None), snapshot(echo, *made)
+    )
 
 
 @pytest.mark.parametrize(("groups", "requested", "there"), NESTED)
@@ -164,10 +172,10 @@ def tree_of(parents):
     }
 
 
-def there(groups, states, requested, current, tree, closed):
+def is_available(groups, states, requested, current, tree, closed):
     """The oracle: ruling 1, literally."""
     requested = ["default"] if requested is None else requested
-    current = "undefined" if current is None else current
+    current = current or "undefined"  # an empty text is the state `undefined`, too
     if not (states is None or "*" in states or current in states):
         return False
     ways = []
@@ -197,10 +205,10 @@ def test_the_tools_that_exist_are_those_of_the_ruling(made, requested, current, 
         tool(f"t{at}", group=held, available_in_states=states)
         for at, (held, states) in enumerate(made)
     ]
-    asked = EffectiveRequest.of(requested, current)
+    asked = EffectiveRequest.from_options(requested, current)
     found = usable_tools(anybody(), asked, snapshot(*tools, *groups))
     assert [one.name for one in found] == [
         f"t{at}"
         for at, (held, states) in enumerate(made)
-        if there(held, states, requested, current, tree, closed)
+        if is_available(held, states, requested, current, tree, closed)
     ]

@@ -96,9 +96,9 @@ class Walkers:
         return claimed.result is None or claimed.result.error_code != "added"
 
     def explanation(self) -> bool:
-        asked = EffectiveRequest.of(None, None)
+        asked = EffectiveRequest.from_options(None, None)
         about = Explanation(caller_of_agent(self._agent), asked, self._snapshot(), everything=True)
-        rows = (*about.request, *about.of(about.snapshot.tools["echo"]).rows)
+        rows = (*about.request, *about.explain(about.snapshot.tools["echo"]).rows)
         return all(row.code != "added" for row in rows)
 
     def draft_run(self) -> bool:
@@ -116,7 +116,7 @@ class Walkers:
     def what_if(self) -> bool:
         snapshot, caller = self._snapshot(), caller_of_agent(self._agent)
         tool = snapshot.tools["echo"]
-        reached = "echo" in CallerToolReach(kinds_in(snapshot), snapshot).of(caller)
+        reached = "echo" in CallerToolReach(kinds_in(snapshot), snapshot).reachable_names(caller)
         assert reached == reaches(caller, tool, snapshot)
         world = World(snapshot, {self._agent.pk: caller}, {"echo"})
         call = Combination(self._agent.pk, "echo", None, "undefined", False, 1, None)
@@ -161,7 +161,7 @@ def test_a_gate_that_is_added_is_met(
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
+def decided_gates(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
     """The gates that are asked, in their order."""
     names: list[Gate] = []
 
@@ -178,18 +178,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
 
 @pytest.mark.parametrize("walk", WALKS)
 def test_every_gate_that_is_not_named_as_skipped_is_asked(
-    walkers: Walkers, asked: list[Gate], walk: str
+    walkers: Walkers, decided_gates: list[Gate], walk: str
 ) -> None:
-    asked.clear()
+    decided_gates.clear()
     assert getattr(walkers, walk)()
     skipped = SKIPPED["what-if" if walk == "what_if" else walk.replace("_", " ")]
     expected = [check.name for check in gates.GATES if check.name not in skipped]
     if walk == "admission":  # it finds out whether an approval is needed before it knows the price
         expected = [*expected[:-2], Gate.CONFIRMATION, Gate.BUDGET]
     if walk in {"explanation", "what_if"}:
-        assert set(asked) == set(expected)
+        assert set(decided_gates) == set(expected)
     else:
-        assert asked == expected
+        assert decided_gates == expected
 
 
 def test_only_a_question_without_a_tool_is_kept_from_gates_of_tools(walkers: Walkers) -> None:

@@ -97,7 +97,7 @@ def test_a_listing_that_is_remembered_closes_when_the_licence_ends(
     here, caller, asked = (
         current_catalog(organization),
         factories.caller(agent),
-        EffectiveRequest.of(None, None),
+        EffectiveRequest.from_options(None, None),
     )
     assert "echo" in {tool.name for tool in usable_tools(caller, asked, here)}
     in_two_days = time.time() + 2 * 86_400

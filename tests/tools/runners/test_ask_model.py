@@ -242,12 +242,12 @@ def test_a_small_question_holds_little_and_costs_what_was_counted(agent, priced)
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(1_000))
     execution = accepted(agent, max_tokens=50)
     whole = len(json.dumps([ASKED, None], separators=(",", ":")))
-    ((used, held),) = allowance_fixtures.standing(agent)
+    ((used, held),) = allowance_fixtures.amounts_of(agent)
     assert used == 0 and whole + 64 + 100 - 4 <= held <= whole + 64 + 100
     priced.plays("x")
     perform(execution.pk)
     assert Execution.objects.get(pk=execution.pk).cost == 20
-    assert allowance_fixtures.standing(agent) == [(20, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(20, 0)]
 
 
 def test_what_does_not_fit_in_the_worst_case_is_not_asked(agent, priced):
@@ -265,7 +265,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced)
     priced.plays("x", tokens=(10**8, 10**8))
     done = ask_model_tool(agent, max_tokens=50)
     assert (done.status, done.cost < 1_000) == ("Success", True)
-    assert allowance_fixtures.standing(agent) == [(float(done.cost), 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(float(done.cost), 0)]
 
 
 def test_what_is_not_asked_costs_nothing_and_half_an_answer_what_was_held(agent, priced):

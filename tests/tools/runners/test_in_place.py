@@ -34,12 +34,12 @@ def status_of(api: Api, tool: str = "echo", **options: object) -> str:
 
 
 def test_a_call_of_a_server_is_performed_by_who_accepted_it(
-    api: Api, imported: Callable[[], Tool], dispatched: list[object]
+    api: Api, agent: Agent, imported: Callable[[], Tool], dispatched: list[object]
 ) -> None:
     imported()
     assert status_of(api) == "Success"
     assert dispatched == []
-    execution = Execution.objects.latest("created_at")
+    execution = Execution.objects.filter(organization=agent.organization).latest("created_at")
     assert (execution.fence, execution.attempt) == (1, 1)
     records = AuditRecord.objects.filter(execution_id=execution.pk).order_by("id")
     codes = list(records.values_list("code", flat=True))

@@ -12,7 +12,7 @@ from tests.conditions import until
 from tests.stubs.mcp import text
 from tests.stubs.web import Reply
 from tests.tools.approval_requests import ended_execution
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tests.tools.runners.conftest import LINK, PNG, PROMISED, ask, part
 from tools.catalog.actions import update_tool
 from tools.definitions.values.strict_json import MAX_DIGITS

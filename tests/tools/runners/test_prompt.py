@@ -294,11 +294,11 @@ def priced(organization, model, settings):
 def test_a_call_holds_its_worst_case_and_costs_what_was_counted(agent, priced, model):
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(WORST))
     execution = admit(factories.caller(agent), factories.call("greet", {"text": "Ada"}))
-    assert allowance_fixtures.standing(agent) == [(0, WORST)]
+    assert allowance_fixtures.amounts_of(agent) == [(0, WORST)]
     model.says("x", tokens=(10, 5))
     perform(execution.pk)
     assert Execution.objects.get(pk=execution.pk).cost == 20
-    assert allowance_fixtures.standing(agent) == [(20, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(20, 0)]
 
 
 def test_a_model_without_a_price_is_not_asked_where_models_have_prices(
@@ -321,7 +321,7 @@ def test_a_model_that_counts_more_than_it_may_overdraws_no_budget(agent, priced,
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget(WORST))
     model.says("x", tokens=(10**8, 10**8))
     assert called(agent).cost == WORST
-    assert allowance_fixtures.standing(agent) == [(WORST, 0)]
+    assert allowance_fixtures.amounts_of(agent) == [(WORST, 0)]
 
 
 @pytest.mark.part("matrices", but_each=3)

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.usefixtures("committed")
 def call(agent, gate):
     """Makes calls of a tool that runs while the gate is closed, without a dispatch."""
 
-    def of(delivery):
+    def caller_with(delivery):
         bounds = {"max_execution_time": "PT2M", "allow_side_effects": delivery != "pure"}
         gate.tool("waits", delivery=delivery, constraints=bounds)
         return lambda: factories.execution(agent, "waits")
 
-    yield of
+    yield caller_with
     running = Execution.objects.filter(organization=agent.organization, status="Running")
     running.update(cancel_requested_at=Now())  # the crib's own worker may have claimed them
 

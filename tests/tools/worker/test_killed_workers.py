@@ -5,8 +5,8 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.conditions import until
+from tests.tools.execution.in_process_worker import calls_of
 from tests.tools.execution.workers import killed, stopped, taken_by, worker
-from tests.tools.execution.working import calls_of
 from tools.execution import actions
 from tools.models import Execution
 
@@ -22,11 +22,11 @@ def call(organization):
     factories.install(organization)
     agent = factories.agent(organization, groups=GROUPS)
 
-    def of(name, parameters):
+    def execute(name, parameters):
         asked = factories.call(name, parameters, group=GROUPS)
         return actions.execute(caller=factories.caller(agent), call=asked, wait_s=0)
 
-    return of
+    return execute
 
 
 def succeeded(execution):

@@ -72,7 +72,7 @@ def test_evidence_lists_how_each_attempt_was_lost(abandoned):
 
 
 @pytest.mark.parametrize("delivery", ["pure", "external"])
-def test_a_lost_call_that_was_cancelled_does_not_begin_anew(abandoned, delivery):
+def test_a_lost_call_that_was_cancelled_is_not_requeued(abandoned, delivery):
     execution = abandoned(delivery)
     Execution.objects.filter(pk=execution.pk).update(cancel_requested_at=Now())
     ends = {"pure": ("Cancelled", "CANCELLED"), "external": ("Failed", "OUTCOME_UNKNOWN")}
@@ -81,16 +81,16 @@ def test_a_lost_call_that_was_cancelled_does_not_begin_anew(abandoned, delivery)
     assert records(execution) == [("TOOL.LOST", ends[delivery][1])]
 
 
-def test_hints_are_given_again_after_longer_and_longer_pauses(agent, organization):
+def test_dispatches_are_repeated_after_longer_and_longer_pauses(agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
     row = Execution.objects.filter(pk=execution.pk)
     row.update(queued_at=Now() - timedelta(seconds=6))
     assert execution.pk in reaper.reap()
-    for hints, pause_s in [(1, 10), (2, 20), (3, 40), (4, 60), (9, 60)]:
-        row.update(hints=hints, hinted_at=Now() - timedelta(seconds=pause_s - 2))
+    for count, pause_s in [(1, 10), (2, 20), (3, 40), (4, 60), (9, 60)]:
+        row.update(hints=count, hinted_at=Now() - timedelta(seconds=pause_s - 2))
         assert execution.pk not in reaper.reap()
-        row.update(hints=hints, hinted_at=Now() - timedelta(seconds=pause_s + 1))
+        row.update(hints=count, hinted_at=Now() - timedelta(seconds=pause_s + 1))
         assert execution.pk in reaper.reap()
 
 
@@ -106,7 +106,7 @@ def test_one_that_cannot_be_settled_keeps_no_other_waiting(abandoned, organizati
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
-def test_a_round_passes_by_what_somebody_has_in_hand(abandoned):
+def test_a_reaper_round_skips_locked_rows(abandoned):
     execution = abandoned("pure")
     with transaction.atomic():
         list(Execution.objects.select_for_update(no_key=True).filter(pk=execution.pk))
@@ -133,7 +133,7 @@ def test_what_is_set_aside_says_that_its_effect_may_have_happened(abandoned):
     assert lost.details["effect_possible"] is True
 
 
-def test_an_effect_nobody_knows_of_is_never_repeated(abandoned):
+def test_an_unknown_effect_is_never_repeated(abandoned):
     execution = reaped(abandoned("external"))
     assert (execution.status, execution.error_code) == ("Failed", "OUTCOME_UNKNOWN")
     assert [event.type for event in execution.events.all()] == ["Failed"]
@@ -158,7 +158,7 @@ def test_a_second_look_changes_nothing(abandoned):
     assert (second.completed_at, records(second)) == (first.completed_at, records(first))
 
 
-def test_whoever_waits_too_long_is_told_about_again(agent, organization):
+def test_a_call_that_waits_too_long_is_dispatched_again(agent, organization):
     factories.tool(organization)
     old, young = factories.execution(agent), factories.execution(agent)
     Execution.objects.filter(pk=old.pk).update(queued_at=Now() - timedelta(seconds=30))
@@ -176,7 +176,7 @@ def test_a_claim_after_the_reaper_has_a_higher_fence(abandoned):
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
-def test_a_call_whose_hint_was_lost_is_run_by_the_crib(agent, organization):
+def test_a_call_whose_dispatch_was_lost_is_run(agent, organization):
     from_tests = factories.tool(organization)
     execution = factories.execution(agent, from_tests.name)
     connection.close()

@@ -48,7 +48,7 @@ def a_session(agent, closed=None, created=OLD):
     return made
 
 
-def over(agent, age, **fields):
+def completed_execution(agent, age, **fields):
     execution = factories.execution(agent)
     if fields:
         Execution.objects.filter(pk=execution.pk).update(**fields)
@@ -76,7 +76,7 @@ def stranger():
 
 
 def test_calls_that_ended_long_ago_go_with_what_belongs_to_them(agent, echo):
-    old, young = over(agent, OLD), over(agent, YOUNG)
+    old, young = completed_execution(agent, OLD), completed_execution(agent, YOUNG)
     waiting = factories.execution(agent)
     moved = StateTransition.objects.create(
         organization=agent.organization, execution=old, tool_name="echo", from_state="a",
@@ -99,13 +99,13 @@ def expired(organization, kind):
 
 def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent, echo, stranger):
     for _ in range(2):
-        execution = over(agent, OLD)
+        execution = completed_execution(agent, OLD)
     StateTransition.objects.create(
         organization=agent.organization, execution=execution, tool_name="echo", from_state="a",
         to_state="b",
     )  # fmt: skip
     events.append(execution.pk, EventType.IN_PROGRESS, "It goes on.")
-    over(stranger, OLD), over(agent, YOUNG)
+    completed_execution(stranger, OLD), completed_execution(agent, YOUNG)
     count = execution.events.count()
     retention.delete_expired_rows()
     ((rows, before),) = expired(agent.organization, "executions")
@@ -115,24 +115,24 @@ def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent,
 
 
 def test_there_is_no_record_where_nothing_went(agent, echo):
-    over(agent, YOUNG)
+    completed_execution(agent, YOUNG)
     retention.delete_expired_rows()
     records = AuditRecord.objects.filter(organization=agent.organization.slug)
     assert not records.filter(code="ROWS.EXPIRE").exists()
 
 
 def test_calls_of_a_call_stay_as_long_as_it_does(agent, echo):
-    parent, old_parent = over(agent, YOUNG), over(agent, OLD)
-    child = over(agent, OLD, parent=parent, place="a", depth=1)
-    old_child = over(agent, OLD, parent=old_parent, place="a", depth=1)
+    parent, old_parent = completed_execution(agent, YOUNG), completed_execution(agent, OLD)
+    child = completed_execution(agent, OLD, parent=parent, place="a", depth=1)
+    old_child = completed_execution(agent, OLD, parent=old_parent, place="a", depth=1)
     retention.delete_expired_rows()
     assert left(Execution, parent, child, old_parent, old_child) == [0, 1]
 
 
-def test_calls_of_a_session_that_is_open_stay_and_so_does_what_nobody_resolved(agent, echo):
+def test_calls_of_an_open_session_and_unresolved_calls_stay(agent, echo):
     opened, closed = a_session(agent), a_session(agent, closed=YOUNG)
-    in_open = over(agent, OLD, session=opened)
-    in_closed = over(agent, OLD, session=closed)
+    in_open = completed_execution(agent, OLD, session=opened)
+    in_closed = completed_execution(agent, OLD, session=closed)
     unresolved = factories.execution(agent)
     factories.end_execution(
         unresolved, status="Failed", error_code="OUTCOME_UNKNOWN", completed_at=ago(OLD)
@@ -144,13 +144,15 @@ def test_calls_of_a_session_that_is_open_stay_and_so_does_what_nobody_resolved(a
 def test_closed_sessions_go_once_no_call_speaks_of_them(agent, echo):
     old, young = a_session(agent, closed=OLD), a_session(agent, closed=YOUNG)
     opened, named = a_session(agent), a_session(agent, closed=OLD)
-    over(agent, YOUNG, session=named)
+    completed_execution(agent, YOUNG, session=named)
     retention.delete_expired_rows()
     assert left(Session, old, young, opened, named) == [1, 2, 3]
 
 
-def held(agent, status, age, call_age):
-    execution = over(agent, call_age) if call_age is not None else factories.execution(agent)
+def decided_confirmation(agent, status, age, call_age):
+    execution = (
+        completed_execution(agent, call_age) if call_age is not None else factories.execution(agent)
+    )
     made = Confirmation.objects.create(
         organization=agent.organization, execution=execution, bound_hash="0" * 64, reasons=[],
         status=status, expires_at=timezone.now(), created_at=ago(age),
@@ -163,10 +165,10 @@ def held(agent, status, age, call_age):
 
 def test_confirmations_go_once_they_are_decided_and_their_calls_over(agent, echo):
     rows = [
-        held(agent, "approved", OLD, YOUNG),
-        held(agent, "approved", OLD, None),
-        held(agent, "pending", OLD, None),
-        held(agent, "rejected", YOUNG, YOUNG),
+        decided_confirmation(agent, "approved", OLD, YOUNG),
+        decided_confirmation(agent, "approved", OLD, None),
+        decided_confirmation(agent, "pending", OLD, None),
+        decided_confirmation(agent, "rejected", YOUNG, YOUNG),
     ]
     retention.delete_expired_rows()
     assert left(Confirmation, *rows) == [1, 2, 3]
@@ -174,13 +176,14 @@ def test_confirmations_go_once_they_are_decided_and_their_calls_over(agent, echo
 
 def test_events_and_transitions_may_go_before_their_calls(agent, echo, settings):
     settings.RETENTION_DAYS = settings.RETENTION_DAYS | {"executions": 0}
-    old, waiting = over(agent, OLD), factories.execution(agent)
+    old, waiting = completed_execution(agent, OLD), factories.execution(agent)
     for one in (old, waiting):
         events.append(one.pk, EventType.IN_PROGRESS, "It goes on.")
         one.events.update(created_at=ago(OLD))
     moves = [
         StateTransition.objects.create(
-            organization=agent.organization, session=session, execution=over(agent, OLD),
+            organization=agent.organization, session=session,
+            execution=completed_execution(agent, OLD),
             tool_name="echo", from_state="a", to_state="b", at=ago(age),
         )
         for session, age in [(None, OLD), (None, YOUNG), (a_session(agent), OLD)]
@@ -209,7 +212,7 @@ def test_records_of_requests_go(agent):
     assert [rows for rows, _ in expired(agent.organization, "requests")] == [{"requests": 1}]
 
 
-def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_lately(agent):
+def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_recently(agent):
     used, unused, young = (
         ToolFilter.objects.create(
             digest=letter * 64, available_tools=[], filtered_by_state=[], out_of_service=[],
@@ -281,20 +284,20 @@ def test_sessions_of_browsers_go_when_they_expire():
 
 def test_a_round_goes_on_after_a_batch(agent, echo, monkeypatch):
     monkeypatch.setattr(retention, "BATCH", 1)
-    rows = [over(agent, OLD) for _ in range(3)]
+    rows = [completed_execution(agent, OLD) for _ in range(3)]
     retention.delete_expired_rows()
     assert left(Execution, *rows) == []
 
 
 def test_what_another_organization_has_that_is_young_stays(agent, echo, stranger):
-    theirs, ours = over(stranger, YOUNG), over(agent, OLD)
+    theirs, ours = completed_execution(stranger, YOUNG), completed_execution(agent, OLD)
     retention.delete_expired_rows()
     assert left(Execution, theirs, ours) == [0]
 
 
 def test_for_ever_is_for_ever(agent, echo, settings):
     settings.RETENTION_DAYS = dict.fromkeys(settings.RETENTION_DAYS, 0)
-    old = over(agent, OLD)
+    old = completed_execution(agent, OLD)
     retention.delete_expired_rows()
     assert left(Execution, old) == [0]
 

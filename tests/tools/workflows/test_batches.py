@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.approval_requests import approve, approver, at_the_browser, word
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts import account_actions
 from tools.approvals import decisions
 from tools.catalog import actions as catalog
@@ -28,7 +28,7 @@ def agent(organization):
     return factories.agent(organization, groups=["default", "composition"])
 
 
-def one(text="x", tool="echo"):
+def call_body(text="x", tool="echo"):
     return {"tool_name": tool, "parameters": {"text": text}}
 
 
@@ -61,7 +61,7 @@ def statuses(execution):
 
 
 def test_the_results_stand_in_the_order_of_the_inputs(agent):
-    found = done(agent, one("a"), one("b"), one("c"), mode="parallel")
+    found = done(agent, call_body("a"), call_body("b"), call_body("c"), mode="parallel")
     assert found.status == "Success"
     assert [result["output"] for result in found.output["results"]] == [
         {"echo": {"text": text}} for text in "abc"
@@ -70,7 +70,7 @@ def test_the_results_stand_in_the_order_of_the_inputs(agent):
 
 
 def test_each_call_is_an_execution_under_its_parent(agent):
-    found = done(agent, one("a"), one("b"))
+    found = done(agent, call_body("a"), call_body("b"))
     calls = list(calls_of(found))
     assert [call.place for call in calls] == ["0", "1"]
     assert {call.status for call in calls} == {"Success"}
@@ -80,7 +80,7 @@ def test_each_call_is_an_execution_under_its_parent(agent):
 
 
 def test_evidence_names_the_parent(agent):
-    found = done(agent, one("a"))
+    found = done(agent, call_body("a"))
     records = AuditRecord.objects.filter(execution_id=calls_of(found).get().pk)
     parent = {"execution_id": str(found.pk), "place": "0"}
     accepted = records.get(code="TOOL.ACCEPT")
@@ -89,7 +89,7 @@ def test_evidence_names_the_parent(agent):
 
 
 def test_sequential_calls_are_open_one_after_the_other(agent):
-    execution = batch(agent, one("a"), one("b"))
+    execution = batch(agent, call_body("a"), call_body("b"))
     perform(execution.pk)
     assert calls_of(execution).count() == 1
     perform(calls_of(execution).get().pk)
@@ -97,13 +97,13 @@ def test_sequential_calls_are_open_one_after_the_other(agent):
 
 
 def test_so_many_are_open_at_once_as_was_asked_for(agent):
-    execution = batch(agent, *map(one, "abcde"), mode="parallel", max_parallel=2)
+    execution = batch(agent, *map(call_body, "abcde"), mode="parallel", max_parallel=2)
     perform(execution.pk)
     assert calls_of(execution).filter(status="Pending").count() == 2
 
 
-def test_while_calls_are_open_nobody_takes_the_batch(agent):
-    execution = batch(agent, one("a"))
+def test_a_batch_with_open_calls_is_not_claimed(agent):
+    execution = batch(agent, call_body("a"))
     perform(execution.pk)
     row = Execution.objects.get(pk=execution.pk)
     assert row.parked and row.lease_until is None
@@ -113,14 +113,14 @@ def test_while_calls_are_open_nobody_takes_the_batch(agent):
 
 
 def test_who_ends_a_call_takes_the_next_turn_of_its_batch(agent):
-    execution = batch(agent, one("a"))
+    execution = batch(agent, call_body("a"))
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     assert Execution.objects.get(pk=execution.pk).status == "Success"
 
 
 def test_a_parked_batch_never_expires_in_the_queue(agent):
-    execution = batch(agent, one("a"))
+    execution = batch(agent, call_body("a"))
     perform(execution.pk)
     Execution.objects.filter(pk=execution.pk).update(queued_at="2020-01-01T00:00:00Z")
     claiming.drop_expired()
@@ -140,7 +140,7 @@ def test_a_parked_batch_never_expires_in_the_queue(agent):
 def test_a_call_that_fails_leaves_the_others_alone(agent, organization, name, status, code, begun):
     factories.tool(organization, "breaks", implementation={"source": BREAKS})
     factories.tool(organization, "secret", group=["vault"])
-    found = done(agent, one("a"), one("b", name), one("c"))
+    found = done(agent, call_body("a"), call_body("b", name), call_body("c"))
     assert statuses(found) == ["Success", status, "Success"]
     result = found.output["results"][1]
     assert (result["error_code"], result["execution_id"] is not None) == (code, begun)
@@ -148,7 +148,9 @@ def test_a_call_that_fails_leaves_the_others_alone(agent, organization, name, st
 
 def test_it_stops_on_an_error_where_that_was_asked_for(agent, organization):
     factories.tool(organization, "breaks", implementation={"source": BREAKS})
-    found = done(agent, one("a"), one("b", "breaks"), one("c"), stop_on_error=True)
+    found = done(
+        agent, call_body("a"), call_body("b", "breaks"), call_body("c"), stop_on_error=True
+    )
     assert (found.status, found.error_code) == ("Failed", "BATCH_STOPPED")
     results = found.error_details["results"]
     assert [result["status"] for result in results] == ["Success", "Failed", "Cancelled"]
@@ -157,7 +159,7 @@ def test_it_stops_on_an_error_where_that_was_asked_for(agent, organization):
 
 
 def test_grants_that_are_taken_back_midway_hold_for_what_comes(agent):
-    execution = batch(agent, one("a"), one("b"))
+    execution = batch(agent, call_body("a"), call_body("b"))
     perform(execution.pk)
     account_actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
     work_off(agent.organization)
@@ -167,7 +169,9 @@ def test_grants_that_are_taken_back_midway_hold_for_what_comes(agent):
 
 
 def test_cancelling_it_cancels_what_is_open_and_begins_nothing_more(agent):
-    execution = batch(agent, one("a"), one("b"), one("c"), mode="parallel", max_parallel=2)
+    execution = batch(
+        agent, call_body("a"), call_body("b"), call_body("c"), mode="parallel", max_parallel=2
+    )
     perform(execution.pk)
     actions.cancel(caller=factories.caller(agent), execution=execution)
     work_off(agent.organization)
@@ -177,7 +181,7 @@ def test_cancelling_it_cancels_what_is_open_and_begins_nothing_more(agent):
 
 
 def test_calls_of_a_batch_that_is_over_are_stopped(agent):
-    execution = batch(agent, one("a"))
+    execution = batch(agent, call_body("a"))
     perform(execution.pk)
     Execution.objects.filter(pk=execution.pk).update(
         status="Failed", completed_at=Now(), parked_below=None
@@ -187,7 +191,7 @@ def test_calls_of_a_batch_that_is_over_are_stopped(agent):
 
 
 def test_a_call_whose_batch_is_over_does_not_begin(agent):
-    execution = batch(agent, one("a"))
+    execution = batch(agent, call_body("a"))
     perform(execution.pk)
     Execution.objects.filter(pk=execution.pk).update(
         status="Failed", completed_at=Now(), parked_below=None
@@ -198,7 +202,7 @@ def test_a_call_whose_batch_is_over_does_not_begin(agent):
 
 
 def test_time_that_is_over_cancels_the_rest(agent):
-    execution = batch(agent, one("a"), one("b"))
+    execution = batch(agent, call_body("a"), call_body("b"))
     perform(execution.pk)
     Execution.objects.filter(pk=execution.pk).update(
         started_at="2020-01-01T00:00:00Z", wake_at="2020-01-01T01:00:00Z"
@@ -209,7 +213,7 @@ def test_time_that_is_over_cancels_the_rest(agent):
 
 
 def test_a_turn_that_was_lost_is_taken_again_and_makes_no_call_twice(agent, monkeypatch):
-    execution = batch(agent, one("a"), one("b"), one("c"))
+    execution = batch(agent, call_body("a"), call_body("b"), call_body("c"))
     perform(execution.pk)
     with monkeypatch.context() as patch:
         patch.setattr(composition, "may_go_on", lambda _: [])
@@ -223,7 +227,7 @@ def test_a_turn_that_was_lost_is_taken_again_and_makes_no_call_twice(agent, monk
 
 
 def test_one_batch_within_another_ends_somewhere(agent):
-    inner = one("a")
+    inner = call_body("a")
     for _ in range(6):
         inner = {"tool_name": "run_batch", "parameters": {"inputs": [inner]}}
     execution = batch(agent, inner)
@@ -235,7 +239,7 @@ def test_one_batch_within_another_ends_somewhere(agent):
 
 def test_one_question_is_asked_for_all_its_calls(agent, organization):
     factories.tool(organization, "careful", requires_confirmation=True)
-    execution = batch(agent, one("a", "careful"), one("b"), one("c", "careful"))
+    execution = batch(agent, call_body("a", "careful"), call_body("b"), call_body("c", "careful"))
     assert execution.status == "RequiresConfirmation"
     confirmation = Confirmation.objects.get(execution=execution)
     assert "2 calls of this batch" in confirmation.reasons[0]
@@ -252,7 +256,7 @@ def test_one_question_is_asked_for_all_its_calls(agent, organization):
 
 def test_the_question_is_not_good_for_a_tool_that_changed_meanwhile(agent, organization):
     factories.tool(organization, "careful", requires_confirmation=True)
-    execution = batch(agent, one("a", "careful"))
+    execution = batch(agent, call_body("a", "careful"))
     approve(Confirmation.objects.get(execution=execution), approver(organization))
     changed(organization, "careful", description="Other.")
     work_off(organization)
@@ -261,7 +265,7 @@ def test_the_question_is_not_good_for_a_tool_that_changed_meanwhile(agent, organ
 
 def test_a_rejected_batch_makes_no_call(agent, organization):
     factories.tool(organization, "careful", requires_confirmation=True)
-    execution = batch(agent, one("a", "careful"))
+    execution = batch(agent, call_body("a", "careful"))
     confirmation = Confirmation.objects.get(execution=execution)
     person = at_the_browser(approver(organization))
     decisions.decide(caller=person, word=word(confirmation, approve=False))
@@ -273,16 +277,16 @@ def test_a_rejected_batch_makes_no_call(agent, organization):
 
 def test_no_question_is_asked_about_calls_that_would_be_refused(agent, organization):
     factories.tool(organization, "vaulted", requires_confirmation=True, group=["vault"])
-    found = done(agent, one("a", "vaulted"))
+    found = done(agent, call_body("a", "vaulted"))
     assert statuses(found) == ["PermissionDenied"]
 
 
 def test_a_batch_whose_row_was_changed_goes_on_no_more(agent, organization):
     factories.tool(organization, "careful", requires_confirmation=True)
-    execution = batch(agent, one("a", "careful"), one("b", "careful"))
+    execution = batch(agent, call_body("a", "careful"), call_body("b", "careful"))
     approve(Confirmation.objects.get(execution=execution), approver(organization))
     perform(execution.pk)
-    forged = {"inputs": [one("a", "careful"), one("forged", "careful")]}
+    forged = {"inputs": [call_body("a", "careful"), call_body("forged", "careful")]}
     Execution.objects.filter(pk=execution.pk).update(parameters=forged)
     work_off(organization)
     row = Execution.objects.get(pk=execution.pk)
@@ -296,7 +300,7 @@ def test_calls_in_a_session_move_its_state_one_by_one(agent, organization):
     caller = factories.caller(agent)
     groups = ["default", "composition"]
     session, _ = session_actions.open_session(caller=caller, group=groups, state=None)
-    found = done(agent, one("a", "begin"), one("b", "end"), session=str(session.pk))
+    found = done(agent, call_body("a", "begin"), call_body("b", "end"), session=str(session.pk))
     assert statuses(found) == ["Success", "Success"]
     session.refresh_from_db()
     assert session.state == "last"
@@ -304,12 +308,12 @@ def test_calls_in_a_session_move_its_state_one_by_one(agent, organization):
 
 def test_the_door_of_batches_needs_no_grant_of_its_tool(agent, organization):
     plain = factories.agent(organization, groups=["default"])
-    call = factories.call("run_batch", {"inputs": [one("a")]}, at_its_door=True)
+    call = factories.call("run_batch", {"inputs": [call_body("a")]}, at_its_door=True)
     execution = actions.execute(caller=factories.caller(plain), call=call, wait_s=0)
     work_off(organization)
     assert statuses(Execution.objects.get(pk=execution.pk)) == ["Success"]
     with pytest.raises(Refused):
-        batch(plain, one("a"), group=["default"])
+        batch(plain, call_body("a"), group=["default"])
 
 
 def test_no_other_tool_is_reached_through_that_door(organization, agent):
@@ -320,7 +324,7 @@ def test_no_other_tool_is_reached_through_that_door(organization, agent):
 
 
 def test_events_tell_how_far_it_is(agent):
-    found = done(agent, one("a"), one("b"))
+    found = done(agent, call_body("a"), call_body("b"))
     events = list(found.events.values_list("type", "message"))
     assert events[0][0] == "Started" and events[-1][0] == "Completed"
     assert ("InProgress", "1 of 2 calls are over; 1 are open.") in events
@@ -328,7 +332,7 @@ def test_events_tell_how_far_it_is(agent):
 
 
 def test_a_call_knows_what_it_was_made_of_whatever_else_a_reference_stood_for(agent):
-    source = done(agent, one("secret"))
+    source = done(agent, call_body("secret"))
     text = {"$result": str(source.pk), "path": "/output/results/0/output/echo/text"}
     name = {"$result": str(source.pk), "path": "/output/results/0/tool_name"}
     found = done(agent, {"tool_name": name, "parameters": {"text": text}})
@@ -339,7 +343,7 @@ def test_a_call_knows_what_it_was_made_of_whatever_else_a_reference_stood_for(ag
 
 
 def test_parameters_that_are_a_reference_as_a_whole_are_what_it_stood_for(agent):
-    source = done(agent, one("again"))
+    source = done(agent, call_body("again"))
     whole = {"$result": str(source.pk), "path": "/output/results/0/output/echo"}
     found = done(agent, {"tool_name": "echo", "parameters": whole})
     assert found.output["results"][0]["output"] == {"echo": {"text": "again"}}
@@ -360,7 +364,7 @@ def test_the_consent_to_a_batch_is_good_for_its_calls_while_a_lost_turn_waits(
     factories.install(organization)
     factories.tool(organization, "careful", requires_confirmation=True)
     agent = factories.agent(organization, groups=["default", "composition"])
-    inputs = [one(text, "careful") for text in "abc"]
+    inputs = [call_body(text, "careful") for text in "abc"]
     execution = batch(agent, *inputs, mode="parallel", max_parallel=2)
     approve(Confirmation.objects.get(execution=execution), approver(organization))
     with monkeypatch.context() as patch:

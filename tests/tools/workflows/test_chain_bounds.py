@@ -4,14 +4,14 @@ import pytest
 
 from tests import factories
 from tests.tools.approval_requests import approve, approver, at_the_browser, word
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.workflows.test_chains import (
     SAYS,
-    begun,
+    begin_chain,
     chain,
     done,
-    now,
     places,
+    reload,
     step,
 )
 from tools.approvals import decisions
@@ -38,19 +38,19 @@ def test_a_chain_that_needs_a_person_begins_when_one_has_agreed(agent, organizat
     assert (execution.status, places(execution)) == ("RequiresConfirmation", {})
     approve(Confirmation.objects.get(execution=execution), approver(organization))
     work_off(organization)
-    assert now(execution).status == "Success"
+    assert reload(execution).status == "Success"
     assert places(execution) == {"one": "Success", "two": "Success"}
 
 
 @pytest.mark.part("calls")
 def test_a_chain_that_a_person_refuses_makes_no_call(agent, organization):
     chain(organization, step("one"), requires_confirmation=True)
-    execution = begun(agent)
+    execution = begin_chain(agent)
     confirmation = Confirmation.objects.get(execution=execution)
     person = at_the_browser(approver(organization))
     decisions.decide(caller=person, word=word(confirmation, approve=False))
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert (found.status, found.error_code) == ("PermissionDenied", "confirmation_rejected")
     assert places(execution) == {}
 
@@ -63,7 +63,7 @@ def in_a_session(agent, name="chain"):
     execution = actions.execute(caller=caller, call=call, wait_s=0)
     work_off(agent.organization)
     session.refresh_from_db()
-    return now(execution), session
+    return reload(execution), session
 
 
 @pytest.mark.part("calls")

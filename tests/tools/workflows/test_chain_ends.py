@@ -4,16 +4,16 @@ import pytest
 from django.db.models.functions import Now
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.workflows.test_chains import (
     FAILS,
     FAILS_ON,
     SAYS,
-    begun,
+    begin_chain,
     chain,
     done,
-    now,
     places,
+    reload,
     step,
 )
 from tools.catalog import actions as catalog
@@ -35,9 +35,9 @@ def tools(organization):
     factories.tool(organization, "picky", implementation={"source": FAILS_ON})
 
 
-def told(execution, name):
+def steps(execution, name):
     """The places in one list of the run's error details."""
-    return [one["place"] for one in now(execution).error_details[name]]
+    return [one["place"] for one in reload(execution).error_details[name]]
 
 
 def cancel(agent, execution):
@@ -50,7 +50,7 @@ def test_cancelling_a_run_leaves_alone_what_undoes(agent, organization):
         step("one", compensate_with=UNDO),
         step("two", "fail", on_error="compensate"),
     )
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     for place in ("one", "two"):
         perform(calls_of(execution).get(place=place).pk)
@@ -58,7 +58,7 @@ def test_cancelling_a_run_leaves_alone_what_undoes(agent, organization):
     cancel(agent, execution)
     assert places(execution)["undo:one"] == "Pending"
     work_off(organization)
-    assert (now(execution).status, told(execution, "compensated")) == ("Failed", ["one"])
+    assert (reload(execution).status, steps(execution, "compensated")) == ("Failed", ["one"])
 
 
 @pytest.mark.part("calls")
@@ -72,7 +72,7 @@ def test_a_call_that_could_not_be_made_in_the_last_turn_is_remembered(agent, org
     found = done(agent)
     absent = chains.calls_of_run(found)[-1]
     assert (absent.place, absent.id, absent.error_code) == ("undo:one", None, "VALUE_MISSING")
-    assert told(found, "not_compensated") == ["one"]
+    assert steps(found, "not_compensated") == ["one"]
 
 
 def test_a_limit_of_calls_ends_a_run_as_its_step_says(agent, organization, monkeypatch):
@@ -95,7 +95,7 @@ def test_what_undoes_is_made_beyond_the_limit_of_calls(agent, organization, monk
     chain(organization, step("one", **loop), step("two", on_error="compensate"))
     found = done(agent)
     assert found.error_code == "TOO_MANY_CALLS"
-    assert told(found, "compensated") == ["one/3", "one/2", "one/1", "one/0"]
+    assert steps(found, "compensated") == ["one/3", "one/2", "one/1", "one/0"]
 
 
 @pytest.mark.parametrize(("code", "status"), [("TIMEOUT", "Timeout"), ("ERR", "Failed")])
@@ -117,7 +117,7 @@ def test_an_output_that_its_schema_forbids_is_undone_where_that_was_said(agent, 
     )
     found = done(agent)
     assert (found.status, found.error_code, found.output) == ("Failed", "OUTPUT_INVALID", None)
-    assert (told(found, "compensated"), found.error_details["places"]) == (["one"], ["/"])
+    assert (steps(found, "compensated"), found.error_details["places"]) == (["one"], ["/"])
 
 
 @pytest.mark.part("calls")
@@ -125,7 +125,7 @@ def test_an_output_that_cannot_be_made_is_undone_where_that_was_said(agent, orga
     gone = {"$step": "one", "path": "/output/gone"}
     chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate", output=gone)
     found = done(agent)
-    assert (found.error_code, told(found, "compensated")) == ("OUTPUT_MISSING", ["one"])
+    assert (found.error_code, steps(found, "compensated")) == ("OUTPUT_MISSING", ["one"])
 
 
 @pytest.mark.part("calls")
@@ -141,21 +141,21 @@ def test_what_a_chain_redacts_and_selects_is_done_once(agent, organization):
 @pytest.mark.part("calls")
 def test_a_run_that_is_refused_midway_says_what_it_has_done(agent, organization):
     chain(organization, step("one"), step("two"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     tool = Tool.objects.present().get(organization=organization, name="chain")
     catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert (found.status, found.error_code) == ("PermissionDenied", "tool_disabled")
-    assert told(found, "committed") == ["two", "one"]
+    assert steps(found, "committed") == ["two", "one"]
 
 
 @pytest.mark.part("calls")
 def test_a_run_whose_worker_was_lost_too_often_says_what_it_has_done(agent, organization):
     chain(organization, step("one"), step("two"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
@@ -163,27 +163,27 @@ def test_a_run_whose_worker_was_lost_too_often_says_what_it_has_done(agent, orga
         assert performance.claim(execution.pk, "gone") is not None
         Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
         reaper.reap()
-    assert now(execution).error_code == "WORKER_LOST"
-    assert (told(execution, "committed"), told(execution, "unknown")) == (["one"], ["two"])
+    assert reload(execution).error_code == "WORKER_LOST"
+    assert (steps(execution, "committed"), steps(execution, "unknown")) == (["one"], ["two"])
 
 
 @pytest.mark.part("calls")
 def test_a_run_that_no_worker_can_begin_again_says_what_it_has_done(agent, organization):
     chain(organization, step("one"), step("two"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     for _ in range(stumbling.MOST_STUMBLES):
         stumbling.count(execution.pk, ValueError())
     work_off(organization)
-    assert now(execution).error_code == "POISONED"
-    assert told(execution, "committed") == ["one"]
+    assert reload(execution).error_code == "POISONED"
+    assert steps(execution, "committed") == ["one"]
 
 
 @pytest.mark.part("calls")
 def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(agent, organization):
     chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate")
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     claimed = performance.claim(calls_of(execution).get().pk, "test")
     for one in performance.RUN:  # without the turn of its run that would follow
@@ -194,7 +194,7 @@ def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(ag
     cancel(agent, execution)
     performance.finish(last)
     work_off(organization)
-    assert (now(execution).status, told(execution, "compensated")) == ("Cancelled", ["one"])
+    assert (reload(execution).status, steps(execution, "compensated")) == ("Cancelled", ["one"])
 
 
 @pytest.mark.part("calls")
@@ -227,7 +227,7 @@ def test_what_undoes_is_tried_again_as_was_said(agent, organization, monkeypatch
     pause_over(execution, monkeypatch)
     undone = [place for place in places(execution) if place.startswith("undo:")]
     assert undone == ["undo:one", "undo:one#2"]
-    assert (now(execution).status, told(execution, "not_compensated")) == ("Failed", ["one"])
+    assert (reload(execution).status, steps(execution, "not_compensated")) == ("Failed", ["one"])
 
 
 @pytest.mark.part("calls")
@@ -244,12 +244,12 @@ def test_what_undoes_is_tried_again_after_a_limit_that_passes(agent, organizatio
     assert (execution.stage, places(execution)["undo:one"]) == ("Running", "PermissionDenied")
     changed(organization, {"rate_limit_per_minute": 10}, name="slowly")
     pause_over(execution, monkeypatch)
-    assert told(execution, "compensated") == ["two", "one"]
+    assert steps(execution, "compensated") == ["two", "one"]
 
 
 def pause_over(execution, monkeypatch):
     """Perform the run at the time at which its pause ends."""
-    due = now(execution).wake_at
+    due = reload(execution).wake_at
     monkeypatch.setattr(call_attempts, "clock", lambda: due)
     Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
     work_off(execution.organization)

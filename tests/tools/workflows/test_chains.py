@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.approval_requests import approve, approver
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts import account_actions
 from tools.catalog import actions as catalog
 from tools.execution import actions, composition, performance
@@ -52,18 +52,18 @@ def step(name="one", tool="say", text="x", **more):
     return {"id": name, "tool_name": tool, "parameters": {"text": text}} | more
 
 
-def begun(agent, name="chain", **more):
+def begin_chain(agent, name="chain", **more):
     call = factories.call(name, {"text": "input"}, **more)
     return actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
 
 
 def done(agent, name="chain", **more):
-    execution = begun(agent, name, **more)
+    execution = begin_chain(agent, name, **more)
     work_off(agent.organization)
-    return now(execution)
+    return reload(execution)
 
 
-def now(execution):
+def reload(execution):
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -169,7 +169,7 @@ def test_a_loop_runs_once_for_each_item_and_gives_a_list(agent, organization):
 def test_so_many_items_are_open_at_once_as_it_says(agent, organization):
     items = ["a", "b", "c", "d"]
     chain(organization, step("one", text={"$item": ""}, for_each=items, parallel=2))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     assert list(places(execution)) == ["one/0", "one/1"]
 
@@ -204,13 +204,13 @@ def test_a_step_is_tried_again_after_a_pause_that_grows(agent, organization, mon
     assert (execution.stage, list(places(execution))) == ("Running", ["one"])
     for pause_s, attempt in ((10, "one#2"), (20, "one#3")):
         last = calls_of(execution).last()
-        due = now(execution).wake_at
+        due = reload(execution).wake_at
         assert due - last.completed_at == timedelta(seconds=pause_s)
         monkeypatch.setattr(call_attempts, "clock", lambda due=due: due)
         Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
         work_off(organization)
         assert attempt in places(execution)
-    assert now(execution).status == "Failed"
+    assert reload(execution).status == "Failed"
 
 
 def test_what_was_refused_is_not_tried_again(agent, organization):
@@ -252,7 +252,7 @@ def test_each_item_of_a_loop_is_undone(agent, organization):
 
 
 @pytest.mark.part("calls")
-def test_what_could_not_be_undone_is_told_and_the_rest_is_undone(agent, organization):
+def test_a_failed_compensation_is_reported_and_the_rest_is_undone(agent, organization):
     say = {"tool_name": "say", "parameters": {"text": "undo"}}
     chain(
         organization,
@@ -267,17 +267,17 @@ def test_what_could_not_be_undone_is_told_and_the_rest_is_undone(agent, organiza
     assert [one["step"] for one in details["committed"]] == ["three"]
 
 
-def test_an_effect_that_nobody_saw_end_is_told_as_unknown(agent, organization):
+def test_an_effect_without_an_observed_end_is_reported_as_unknown(agent, organization):
     factories.tool(organization, "outside", delivery="external")
     chain(organization, step("one", "outside"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     call = calls_of(execution).get()
     performance.claim(call.pk, "gone")
     Execution.objects.filter(pk=call.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert found.error_code == "OUTCOME_UNKNOWN"
     assert [one["place"] for one in found.error_details["unknown"]] == ["one"]
 
@@ -285,7 +285,7 @@ def test_an_effect_that_nobody_saw_end_is_told_as_unknown(agent, organization):
 def test_what_may_have_had_its_effect_is_not_tried_again(agent, organization):
     factories.tool(organization, "outside", delivery="external")
     chain(organization, step("one", "outside", retries={"attempts": 3}))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     performance.claim(calls_of(execution).get().pk, "gone")
     calls_of(execution).update(lease_until="2020-01-01T00:00:00Z")
@@ -329,33 +329,33 @@ def test_a_cancelled_run_stops_and_is_undone_where_that_was_said(
 ):
     undo = {"tool_name": "say", "parameters": {"text": "undo"}}
     chain(organization, step("one", compensate_with=undo), step("two"), on_cancel=on_cancel)
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     perform(execution.pk)
     actions.cancel(caller=factories.caller(agent), execution=execution)
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert (found.status, places(found)["two"]) == ("Cancelled", "Cancelled")
     assert ("undo:one" in places(found)) is undone
 
 
 def test_time_that_is_over_ends_the_run(agent, organization):
     chain(organization, step("one"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     Execution.objects.filter(pk=execution.pk).update(
         started_at="2020-01-01T00:00:00Z", wake_at=Now()
     )
     perform(execution.pk)
     work_off(organization)
-    assert now(execution).status == "Timeout"
+    assert reload(execution).status == "Timeout"
 
 
 @pytest.mark.part("calls")
 def test_a_turn_that_was_lost_is_taken_again(agent, organization, monkeypatch):
     chain(organization, step("one"), step("two"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     with monkeypatch.context() as patch:
         patch.setattr(composition, "may_go_on", lambda _: [])
@@ -364,18 +364,18 @@ def test_a_turn_that_was_lost_is_taken_again(agent, organization, monkeypatch):
     Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
     work_off(organization)
-    assert now(execution).status == "Success"
+    assert reload(execution).status == "Success"
     assert places(execution) == {"one": "Success", "two": "Success"}
 
 
 @pytest.mark.part("calls")
 def test_a_run_goes_on_as_it_began_when_the_chain_is_changed(agent, organization):
     chain(organization, step("one"), step("two", text="old"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     changed(organization, {"chain": {"steps": [step("one"), step("two", text="new")]}})
     work_off(organization)
-    assert now(execution).output["said"] == "old"
+    assert reload(execution).output["said"] == "old"
     assert done(agent).output["said"] == "new"
 
 
@@ -388,12 +388,12 @@ def changed(organization, implementation):
 @pytest.mark.part("calls")
 def test_a_chain_that_is_disabled_goes_on_no_more(agent, organization):
     chain(organization, step("one"), step("two"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     tool = Tool.objects.present().get(organization=organization, name="chain")
     catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
     work_off(organization)
-    assert (now(execution).status, now(execution).error_code) == (
+    assert (reload(execution).status, reload(execution).error_code) == (
         "PermissionDenied",
         "tool_disabled",
     )
@@ -417,7 +417,7 @@ def test_a_step_that_needs_a_person_waits_for_one(agent, organization):
     assert execution.stage == "Running"
     approve(Confirmation.objects.get(execution=calls_of(execution).get()), approver(organization))
     work_off(organization)
-    assert now(execution).status == "Success"
+    assert reload(execution).status == "Success"
 
 
 def test_a_chain_may_be_a_step_of_another(agent, organization):
@@ -440,7 +440,7 @@ def test_a_run_holds_so_much_of_what_its_steps_gave_back(agent, organization, mo
 
 def test_what_has_expired_is_not_taken_for_nothing(agent, organization):
     chain(organization, step("one"), step("two", text={"$step": "one"}))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     call = calls_of(execution).get()
     factories.end_execution(call, output="x", output_bytes=3)
@@ -448,7 +448,7 @@ def test_what_has_expired_is_not_taken_for_nothing(agent, organization):
         output=None, output_expired_at=Now(), observation=""
     )
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert (found.error_code, "expired" in found.error_message) == ("VALUE_MISSING", True)
 
 

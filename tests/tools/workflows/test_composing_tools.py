@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.limits import allowance_fixtures
 from tools.accounts.token_authentication import caller_of_token
 from tools.catalog.actions import set_enabled
@@ -32,7 +32,7 @@ def session(agent):
     return session_actions.open_session(caller=caller, group=GROUPS, state="draft")[0]
 
 
-def ended(agent, tool, parameters, *, caller=None, **fields):
+def call_tool(agent, tool, parameters, *, caller=None, **fields):
     asked = fields or {"group": GROUPS}
     execution = actions.execute(
         caller=caller or factories.caller(agent),
@@ -44,11 +44,11 @@ def ended(agent, tool, parameters, *, caller=None, **fields):
 
 
 def ran(agent, source, **fields):
-    return ended(agent, "run_program", {"source": source}, **fields)
+    return call_tool(agent, "run_program", {"source": source}, **fields)
 
 
 def called(agent, name, **fields):
-    return ended(agent, "call_tool", {"tool_name": name, "parameters": {"text": "x"}}, **fields)
+    return call_tool(agent, "call_tool", {"tool_name": name, "parameters": {"text": "x"}}, **fields)
 
 
 @pytest.mark.part("calls")
@@ -105,7 +105,7 @@ def test_a_tool_called_by_its_name_moves_the_session_on(agent, session):
 
 def test_what_is_found_in_a_session_is_what_its_state_allows(agent, session):
     def names():
-        found = ended(agent, "find_tools", {"limit": 25}, session=str(session.pk))
+        found = call_tool(agent, "find_tools", {"limit": 25}, session=str(session.pk))
         return {tool["name"] for tool in found.output["tools"]} & {"submit", "track"}
 
     assert names() == {"submit"}
@@ -164,7 +164,7 @@ def test_a_narrowed_token_is_narrow_for_what_is_called_within(agent):
     )
     program = ran(agent, source, caller=caller, group=GROUPS)
     assert program.output["result"] == [False, "token_excludes_tool"]
-    found = ended(agent, "find_tools", {"limit": 25}, caller=caller, group=GROUPS)
+    found = call_tool(agent, "find_tools", {"limit": 25}, caller=caller, group=GROUPS)
     assert [tool["name"] for tool in found.output["tools"]] == ["run_program"]
 
 

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from tests import factories
-from tests.tools.execution.working import work_off
-from tests.tools.workflows.test_programs import FAILS, SAYS, begun, ran
+from tests.tools.execution.in_process_worker import work_off
+from tests.tools.workflows.test_programs import FAILS, SAYS, begin_program, ran
 from tools.execution import actions, composition
 from tools.execution.pipeline import perform
 from tools.models import Execution
@@ -84,7 +84,9 @@ def test_a_result_that_cannot_be_written_loses_nothing_that_was_printed(agent):
 def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent, monkeypatch):
     """Between two turns the timeout and a cancellation are checked."""
     monkeypatch.setattr(composition, "may_go_on", lambda _: [])
-    execution = begun(agent, "while True:\n    call_many([('ghost', {})], errors='return')\n")
+    execution = begin_program(
+        agent, "while True:\n    call_many([('ghost', {})], errors='return')\n"
+    )
     for calls in (1, 2):
         perform(execution.pk)
         row = Execution.objects.get(pk=execution.pk)
@@ -97,13 +99,13 @@ def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent,
 def test_no_turn_may_take_longer_than_the_program_has(agent, monkeypatch):
     given, perform_job = [], programs.run_program
 
-    def noted(job, *rest):
+    def note_timeout(job, *rest):
         given.append(job.timeout_s)
         return perform_job(job, *rest)
 
-    monkeypatch.setattr(programs, "run_program", noted)
+    monkeypatch.setattr(programs, "run_program", note_timeout)
     monkeypatch.setattr(composition, "may_go_on", lambda _: [])
-    execution = begun(agent, "say(text='x')")
+    execution = begin_program(agent, "say(text='x')")
     perform(execution.pk)
     limit_s = Execution.objects.get(pk=execution.pk).timeout_s
     since = timezone.now() - timedelta(seconds=limit_s - 20)

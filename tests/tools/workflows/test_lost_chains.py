@@ -3,15 +3,15 @@
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.workflows.test_chains import (
     FAILS,
     SAYS,
-    begun,
+    begin_chain,
     chain,
     changed,
-    now,
     places,
+    reload,
     step,
 )
 from tools.execution import actions, claiming, composition, performance
@@ -65,7 +65,7 @@ def test_an_undoing_that_was_begun_is_ended_though_the_run_is_cancelled(
         step("two", compensate_with=UNDO),
         step("three", "fail", on_error="compensate"),
     )
-    execution = begun(agent)
+    execution = begin_chain(agent)
     for _ in range(3):
         perform(execution.pk)
         perform(calls_of(execution).last().pk)
@@ -73,7 +73,7 @@ def test_an_undoing_that_was_begun_is_ended_though_the_run_is_cancelled(
     assert places(execution)["undo:two"] == "Pending"
     actions.cancel(caller=factories.caller(agent), execution=execution)
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert (found.status, found.error_details["step"]) == ("Failed", "three")
     undone = [one["step"] for one in found.error_details["compensated"]]
     assert undone == ["two", "one"]
@@ -83,14 +83,14 @@ def test_a_run_goes_on_as_it_began_when_the_chain_is_changed_and_a_turn_is_lost(
     agent, organization, one_by_one
 ):
     chain(organization, step("one"), step("two", text="old"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     assert performance.claim(execution.pk, "gone") is not None  # and the worker is killed
     lost(execution)
     changed(organization, {"chain": {"steps": [step("one"), step("two", text="new")]}})
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert (found.status, found.output["said"]) == ("Success", "old")
 
 
@@ -98,21 +98,21 @@ def test_a_run_whose_turn_was_lost_is_undone_when_it_is_cancelled_then(
     agent, organization, one_by_one
 ):
     chain(organization, step("one", compensate_with=UNDO), step("two"), on_cancel="compensate")
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     assert performance.claim(execution.pk, "gone") is not None
     lost(execution)
     actions.cancel(caller=factories.caller(agent), execution=execution)
     work_off(organization)
-    found = now(execution)
+    found = reload(execution)
     assert (found.status, found.error_code) == ("Cancelled", "CANCELLED")
     assert [one["step"] for one in found.error_details["compensated"]] == ["one"]
 
 
 def test_a_run_whose_turn_was_lost_never_expires_in_the_queue(agent, organization, one_by_one):
     chain(organization, step("one"), step("two"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     performance.claim(execution.pk, "gone")
@@ -120,15 +120,15 @@ def test_a_run_whose_turn_was_lost_never_expires_in_the_queue(agent, organizatio
     Execution.objects.filter(pk=execution.pk).update(queued_at="2020-01-01T00:00:00Z")
     claiming.drop_expired()
     work_off(organization)
-    assert now(execution).status == "Success"
+    assert reload(execution).status == "Success"
 
 
 def test_a_run_that_is_lost_again_and_again_is_set_aside(agent, organization):
     chain(organization, step("one"))
-    execution = begun(agent)
+    execution = begin_chain(agent)
     for _ in range(3):
         assert performance.claim(execution.pk, "gone") is not None
         lost(execution)
-    found = now(execution)
+    found = reload(execution)
     assert (found.status, found.error_code) == ("Failed", "WORKER_LOST")
     assert found.attempt == 3

@@ -4,8 +4,8 @@ repeated."""
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
-from tests.tools.workflows.test_programs import SAYS, begun
+from tests.tools.execution.in_process_worker import calls_of, work_off
+from tests.tools.workflows.test_programs import SAYS, begin_program
 from tools.execution import composition
 from tools.execution.pipeline import perform
 from tools.models import Execution
@@ -52,7 +52,7 @@ def gone_on(execution):
 
 
 def test_calls_that_a_lost_turn_began_are_not_made_twice(agent, monkeypatch):
-    execution = begun(agent, "say(text='a')\nresult = say(text='b')\n")
+    execution = begin_program(agent, "say(text='a')\nresult = say(text='b')\n")
     killed(execution, monkeypatch, at=composition, what="_park")
     assert calls_of(execution).count() == 1
     done = gone_on(execution)
@@ -61,7 +61,7 @@ def test_calls_that_a_lost_turn_began_are_not_made_twice(agent, monkeypatch):
 
 
 def test_a_call_of_which_there_is_no_row_is_remembered_or_made_again(agent, monkeypatch):
-    execution = begun(agent, MANY)
+    execution = begin_program(agent, MANY)
     killed(execution, monkeypatch, at=composition, what="_park")
     done = gone_on(execution)
     assert done.output["result"] == ["tool_not_found", {"said": "say"}, {"said": "told"}]
@@ -73,7 +73,7 @@ def test_one_that_asks_for_something_else_after_a_lost_turn_is_stopped(agent, mo
         "import os\n"
         "call_many([('ghost', {}), ('say', {'text': os.urandom(8).hex()})], errors='return')\n"
     )
-    execution = begun(agent, source)
+    execution = begin_program(agent, source)
     killed(execution, monkeypatch, at=composition, what="_park")
     done = gone_on(execution)
     assert (done.status, done.error_code) == ("Failed", "PROGRAM_NOT_DETERMINISTIC")

@@ -6,7 +6,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.approval_requests import approve, approver
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.execution import actions
 from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution
@@ -29,7 +29,7 @@ def agent(organization):
     return factories.agent(organization, groups=["default", "composition"])
 
 
-def begun(agent, source, **inputs):
+def begin_program(agent, source, **inputs):
     call = factories.call(
         "run_program", {"source": source, "inputs": inputs}, group=["default", "composition"]
     )
@@ -37,7 +37,7 @@ def begun(agent, source, **inputs):
 
 
 def ran(agent, source, **inputs):
-    execution = begun(agent, source, **inputs)
+    execution = begin_program(agent, source, **inputs)
     work_off(agent.organization)
     return Execution.objects.get(pk=execution.pk)
 
@@ -102,7 +102,7 @@ def test_many_calls_are_open_together(agent):
         "found = call_many([('say', {'text': str(n)}) for n in range(3)])\n"
         "result = [one['said'] for one in found]\n"
     )
-    execution = begun(agent, source)
+    execution = begin_program(agent, source)
     perform(execution.pk)
     assert calls_of(execution).filter(status="Pending").count() == 3
     work_off(agent.organization)
@@ -121,7 +121,7 @@ def test_a_failed_call_is_an_error_that_it_may_catch(agent):
     assert given.output["result"] == "NOT_THERE"
 
 
-def test_a_failed_call_that_nobody_catches_ends_it(agent):
+def test_an_uncaught_failed_call_ends_it(agent):
     found = ran(agent, "print('before')\nfail(text='x')\nprint('after')")
     assert (found.status, found.error_code) == ("Failed", "PROGRAM_ERROR")
     assert found.error_details["tool_error"] == "NOT_THERE"
@@ -278,7 +278,7 @@ def test_what_is_printed_is_cut_with_a_mark(agent):
 
 @pytest.mark.part("calls")
 def test_cancelling_it_cancels_its_call(agent):
-    execution = begun(agent, "say(text='x')")
+    execution = begin_program(agent, "say(text='x')")
     perform(execution.pk)
     actions.cancel(caller=factories.caller(agent), execution=execution)
     work_off(agent.organization)

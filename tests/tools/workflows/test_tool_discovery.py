@@ -3,7 +3,7 @@
 import pytest
 
 from tests import factories
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.definitions.tool import definition_tokens, estimate_tokens
 from tools.execution import actions
 from tools.models import Execution
@@ -20,7 +20,7 @@ def agent(organization):
     return factories.agent(organization, groups=["default", "composition"])
 
 
-def found(agent, **parameters):
+def find_tools(agent, **parameters):
     call = factories.call("find_tools", parameters, group=["default", "composition"])
     execution = actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
     work_off(agent.organization)
@@ -32,29 +32,31 @@ def names(execution):
 
 
 def test_the_best_comes_first_with_what_it_takes_and_costs(agent):
-    tool = found(agent, query="what is the weather like").output["tools"][0]
+    tool = find_tools(agent, query="what is the weather like").output["tools"][0]
     assert tool["name"] == "weather"
     assert tool["parameters"]["required"] == ["text"]
     assert tool["tokens"] > 10
 
 
 def test_what_the_caller_may_not_use_is_not_found(agent):
-    assert "vaulted" not in names(found(agent, query="weather", limit=25))
+    assert "vaulted" not in names(find_tools(agent, query="weather", limit=25))
 
 
 def test_capabilities_must_all_be_there(agent):
-    assert names(found(agent, capabilities=["weather"])) == ["weather"]
-    assert names(found(agent, capabilities=["weather", "ghost"])) == []
+    assert names(find_tools(agent, capabilities=["weather"])) == ["weather"]
+    assert names(find_tools(agent, capabilities=["weather", "ghost"])) == []
 
 
 def test_without_words_all_are_counted_and_some_are_shown(agent):
-    output = found(agent, limit=1).output
+    output = find_tools(agent, limit=1).output
     assert len(output["tools"]) == 1 < output["total"]
     assert output["tokens_of_all"] > output["tools"][0]["tokens"]
 
 
 def test_the_pair_does_not_find_itself(agent):
-    assert not {"find_tools", "call_tool"} & set(names(found(agent, query="find a tool", limit=25)))
+    assert not {"find_tools", "call_tool"} & set(
+        names(find_tools(agent, query="find a tool", limit=25))
+    )
 
 
 def test_a_price_grows_with_the_definition():

@@ -48,8 +48,8 @@ def test_what_an_unknown_name_was_stands_nowhere_and_its_guesses_are_one_alert(
         for _ in range(11):
             enter(client, name, "wrong")
     records = AuditRecord.objects.filter(code="AUTH.LOGIN_FAILED", source_ip="10.3.0.1")
-    told = {(record.organization, record.actor) for record in records}
-    assert told == {(first, "An unknown name")}
+    actors = {(record.organization, record.actor) for record in records}
+    assert actors == {(first, "An unknown name")}
     assert "canary" not in str([vars(record) for record in records])
     assert len({record.details["typed"] for record in records}) == 2
     AlertRule.objects.update(looked_at=None)

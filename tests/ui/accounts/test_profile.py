@@ -1,4 +1,4 @@
-"""`/profile/`: who somebody is, their tokens, their browsers, their password."""
+"""`/profile/`: the user's name, tokens, browsers and password."""
 
 import re
 from datetime import timedelta

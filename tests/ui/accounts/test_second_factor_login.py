@@ -1,4 +1,4 @@
-"""`/login/second/`: nobody is in before both halves, and guessing the second is bounded."""
+"""`/login/second/`: both factors are needed to log in, and guesses of the second are limited."""
 
 import pytest
 from django.test import Client

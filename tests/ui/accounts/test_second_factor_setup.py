@@ -17,7 +17,7 @@ APP, KEY = "/profile/factors/app/", "/profile/factors/key/"
 
 
 def secret_on(page) -> tuple[str, str]:
-    """What the app is told, and how the page keeps it."""
+    """The secret of the app, and the sealed form in which the page keeps it."""
     secret = re.search(r"<pre[^>]*>([A-Z2-7 ]+)</pre>", text(page))
     kept = re.search(r'name="kept" value="([^"]+)"', text(page))
     assert secret and kept

@@ -1,4 +1,4 @@
-"""`/agent/requests/new/`: who asks as whom, what is sent, what is told at which field."""
+"""`/agent/requests/new/`: impersonation, the submitted request, and errors at their fields."""
 
 from typing import Any
 from uuid import uuid4

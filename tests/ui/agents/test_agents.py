@@ -105,7 +105,7 @@ def test_an_agent_is_made_by_a_form(
 
 @pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
-    ("wrong", "status", "noted", "told"),
+    ("wrong", "status", "noted", "expected"),
     [
         ({"slug": "No Good"}, 400, "refused", "No Good"),
         ({"slug": ""}, 400, "refused", "''"),
@@ -118,10 +118,10 @@ def test_an_agent_is_made_by_a_form(
     ],
 )
 def test_an_agent_that_cannot_be_made_is_explained(
-    administrator: Client, bot: Agent, wrong: dict[str, str], status: int, noted: str, told: str
+    administrator: Client, bot: Agent, wrong: dict[str, str], status: int, noted: str, expected: str
 ) -> None:
     page = administrator.post("/agents/new/", {"slug": "fresh", "groups": "default"} | wrong)
-    assert page.status_code == status and told in notes(page)[noted][0]
+    assert page.status_code == status and expected in notes(page)[noted][0]
     assert Agent.objects.filter(organization=bot.organization).count() == 1
 
 
@@ -196,7 +196,7 @@ def test_a_grant_is_given_and_taken_away(admin_client: Client, bot: Agent) -> No
 
 @pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize(
-    ("grant", "status", "told"),
+    ("grant", "status", "expected"),
     [
         ({"kind": "permission", "names": "mail.send"}, 403, "mail.send"),
         ({"kind": "else", "names": "x"}, 400, ""),
@@ -207,10 +207,10 @@ def test_a_grant_is_given_and_taken_away(admin_client: Client, bot: Agent) -> No
     ],
 )
 def test_a_grant_that_cannot_be_given_is_explained(
-    administrator: Client, bot: Agent, grant: dict[str, str], status: int, told: str
+    administrator: Client, bot: Agent, grant: dict[str, str], status: int, expected: str
 ) -> None:
     page = administrator.post("/agents/bot/give", grant)
-    assert page.status_code == status and told in notes(page)["refused"][0]
+    assert page.status_code == status and expected in notes(page)["refused"][0]
     bot.service_account.refresh_from_db()
     assert bot.service_account.granted_permissions == []
 
@@ -246,7 +246,7 @@ def test_bounds_are_set_and_taken_away(admin_client: Client, bot: Agent) -> None
 
 
 @pytest.mark.parametrize(
-    ("row", "noted", "told"),
+    ("row", "noted", "expected"),
     [
         (("", "cost", "day", "much"), "flaw-0", "2.50"),
         (("", "cost", "day", "²"), "flaw-0", "2.50"),
@@ -257,10 +257,10 @@ def test_bounds_are_set_and_taken_away(admin_client: Client, bot: Agent) -> None
     ],
 )
 def test_a_bound_that_cannot_be_is_explained(
-    admin_client: Client, bot: Agent, row: tuple[str, str, str, str], noted: str, told: str
+    admin_client: Client, bot: Agent, row: tuple[str, str, str, str], noted: str, expected: str
 ) -> None:
     page = admin_client.post("/agents/bot/bounds/", bounds(row))
-    assert page.status_code in (400, 404) and told in notes(page)[noted][0]
+    assert page.status_code in (400, 404) and expected in notes(page)[noted][0]
     assert not Allowance.objects.filter(agent=bot).exists()
 
 
@@ -281,7 +281,7 @@ def test_a_token_is_shown_once_and_works(admin_client: Client, bot: Agent) -> No
 
 
 @pytest.mark.parametrize(
-    ("wrong", "noted", "told"),
+    ("wrong", "noted", "expected"),
     [
         ({"label": ""}, "flaw-label", "100"),
         ({"days": "400"}, "flaw-days", "365"),
@@ -291,10 +291,10 @@ def test_a_token_is_shown_once_and_works(admin_client: Client, bot: Agent) -> No
     ],
 )
 def test_a_token_that_cannot_be_made_is_explained(
-    admin_client: Client, bot: Agent, wrong: dict, noted: str, told: str
+    admin_client: Client, bot: Agent, wrong: dict, noted: str, expected: str
 ) -> None:
     page = admin_client.post("/agents/bot/tokens", TOKEN | wrong)
-    assert page.status_code == 400 and told in notes(page)[noted][0]
+    assert page.status_code == 400 and expected in notes(page)[noted][0]
     assert not Token.objects.filter(user=bot.service_account).exists()
 
 

@@ -1,4 +1,4 @@
-"""What a call would do, as whoever decides about it reads it."""
+"""What a call would do, as the approver reads it."""
 
 from django.test import Client
 
@@ -30,7 +30,7 @@ def test_a_chain_names_what_it_calls(organization: Organization) -> None:
     assert preview_sentences(row.version)[0] == "Calls in turn: alpha."
 
 
-def test_it_stands_where_somebody_decides(
+def test_the_preview_is_on_the_pages_of_approvals(
     admin_client: Client, organization: Organization, agent: Agent
 ) -> None:
     factories.tool(organization, description="Turns words round.", requires_confirmation=True)

@@ -1,4 +1,4 @@
-"""Versions of a tool: told apart on a page, gone back to, and whether each is what was signed."""
+"""Versions of a tool: compared on a page, restored, and checked against their signatures."""
 
 import pytest
 from django.db import connection
@@ -160,7 +160,7 @@ def test_pinned_agents_are_shown_to_users_who_may_view_agents(
 
 
 def forge(version: ToolVersion) -> None:
-    """As somebody does who writes the database and nothing else."""
+    """As an attacker does who can write to the database only."""
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE tools_toolversion DISABLE TRIGGER USER")

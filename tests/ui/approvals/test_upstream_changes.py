@@ -1,4 +1,4 @@
-"""What upstreams say that nobody has approved: read on a page, and decided there."""
+"""Unapproved changes of upstreams: read on a page, and decided there."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The page of alerts: who is told, what could not be told, what is watched for."""
+"""The page of alerts: channels, failed deliveries, and rules."""
 
 from datetime import timedelta
 
@@ -79,10 +79,10 @@ def test_a_test_says_what_came_of_it(
         by=Actor("person", "eve", organization.slug),
     )  # fmt: skip
     address = f"/audit/alerts/channels/{channel.pk}/test/"
-    assert "EMAIL_URL" in notes(admin_client.post(address))["not-told"][0]
+    assert "EMAIL_URL" in notes(admin_client.post(address))["test-failed"][0]
     with open_office() as office:
         settings.EMAIL_OPTIONS = office.options
-        assert "mail" in notes(admin_client.post(address))["told"][0]
+        assert "mail" in notes(admin_client.post(address))["test-sent"][0]
     record = AuditRecord.objects.filter(organization=organization.slug, code="ALERT.TEST").first()
     assert record is not None and record.source_ip == "127.0.0.1" and record.request_id
 

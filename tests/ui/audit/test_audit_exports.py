@@ -106,7 +106,7 @@ def test_the_exports_of_a_user_are_limited(admin_client: Client) -> None:
 def test_an_organization_stores_no_more_than_its_bytes(
     admin_client: Client, happened: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asked for them."""
+    """Exports of all users count."""
     row = written(admin_client)
     AuditExport.objects.filter(pk=row.pk).update(asked_by_id="somebody else")
     second = ask(admin_client)

@@ -291,7 +291,7 @@ def test_the_preview_asks_no_query_per_tool_or_agent(
         factories.agent(organization, groups=["barn"])
     names = [f"many_{number:02}" for number in range(30)]
     outlook(admin_client, "disable", *names)
-    Organization.objects.next_revision(organization.pk)  # so that grants are read anew
+    Organization.objects.next_revision(organization.pk)  # so that grants are read again
     outlook(admin_client, "enable", "many_00")
     with django_assert_max_num_queries(11):  # who it is, the menu, agents, and their grants
         page = outlook(admin_client, "disable", *names)

@@ -15,7 +15,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.definitions.openapi.openapi_documents import one, petstore
+from tests.tools.definitions.openapi.openapi_documents import document_of_one, petstore
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, inline_code, notes, text
 from tools.catalog.actions import update_tool
@@ -203,8 +203,8 @@ def test_a_definition_with_suspicions_is_read_on_the_page_before_it_is_imported(
 ) -> None:
     page = poisoned_list(admin_client)
     assert results(page) == ["new", "to be read"]
-    told = " ".join(notes(page)["to-be-read"])
-    assert "tells a model what to do" in told and "which looks like 'a'" in told
+    suspicions = " ".join(notes(page)["to-be-read"])
+    assert "tells a model what to do" in suspicions and "which looks like 'a'" in suspicions
     assert '<mark title="ZERO WIDTH SPACE">U+200B</mark>' in text(page)
     assert "\u200b" not in text(page).replace(answers(page)["text"], "")
     read = approve(admin_client, page)
@@ -326,7 +326,7 @@ def test_a_document_with_large_numbers_and_an_odd_path_is_chosen_from(
     admin_client: Client, organization: Organization
 ) -> None:
     limit = {"name": "n", "in": "query", "schema": {"type": "integer", "maximum": 2**63 - 1}}
-    document = one(parameters=[limit | {"example": 10**400}])
+    document = document_of_one(parameters=[limit | {"example": 10**400}])
     document["paths"]["/odd"] = {"$ref": "https://elsewhere.example/"}
     page = look(admin_client, json.dumps(document, indent=1))
     assert results(page) == ["new", "wrong"]
@@ -661,8 +661,8 @@ def test_variables_of_a_server_are_asked_for(
 def test_another_place_under_a_name_is_shown_and_waits_for_a_review(
     admin_client: Client, organization: Organization
 ) -> None:
-    write(admin_client, look(admin_client, one()))
-    page = look(admin_client, one(path="/y"))
+    write(admin_client, look(admin_client, document_of_one()))
+    page = look(admin_client, document_of_one(path="/y"))
     assert results(page) == ["to be reviewed"]
     assert "https://one.example.com/y" in text(page)
     done = write(admin_client, page)

@@ -85,7 +85,7 @@ def test_no_agent_needs_a_query_of_its_own(
     for number in range(25):
         factories.agent(organization, f"helper-{number:02}", groups=["desk"])
     admin_client.get("/tools/echo/")
-    Organization.objects.next_revision(organization.pk)  # so that grants are read anew
+    Organization.objects.next_revision(organization.pk)  # so that grants are read again
     admin_client.get("/")
     with django_assert_max_num_queries(11):  # who it is, the menu, agents, and their grants
         assert len(agent_rows(text(admin_client.get("/tools/echo/who/")))) == 25

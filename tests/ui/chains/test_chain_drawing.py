@@ -75,13 +75,13 @@ def test_a_step_says_what_is_not_usual_of_it():
 def test_a_long_line_is_cut_and_is_whole_in_the_tooltip():
     name = "x" * 90
     found = drawn({"id": "one", "tool_name": name, "parameters": {}})
-    assert found.boxes[1].lines[0].endswith("…") and name in found.boxes[1].hint
+    assert found.boxes[1].lines[0].endswith("…") and name in found.boxes[1].tooltip
 
 
 def test_a_run_says_how_each_step_stands():
     found = drawn(step("one"), run={"one": StepStatus("Success", "done")})
-    assert found.boxes[1].standing.words == "done"
-    assert "done" in found.boxes[1].hint
+    assert found.boxes[1].status.words == "done"
+    assert "done" in found.boxes[1].tooltip
 
 
 @pytest.mark.parametrize(

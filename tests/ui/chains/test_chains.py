@@ -7,8 +7,8 @@ from django.test import Client
 
 from tests import factories
 from tests.tools.catalog.workflow.test_chain_texts import CHAIN
+from tests.tools.execution.in_process_worker import work_off
 from tests.tools.execution.workers import stopped
-from tests.tools.execution.working import work_off
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.catalog.actions import find_tool

@@ -29,7 +29,7 @@ def area(page: str) -> str:
 
 
 def part(client: Client, sent: dict[str, str]) -> str:
-    return text(client.post("/editor/", sent, headers=htmx("argument-said")))
+    return text(client.post("/editor/", sent, headers=htmx("argument-status")))
 
 
 def names(page: str) -> list[str]:
@@ -70,7 +70,7 @@ def test_where_both_were_changed_a_person_says_which_counts(
 
 @pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "expected"),
     [
         ("- name: [", "line"), ("name: a", "[ ]"), ("- 5", "1"),
         ("- {name: a, secret: 1}", "secret"), ("- {name: 5}", "name"),
@@ -80,13 +80,13 @@ def test_where_both_were_changed_a_person_says_which_counts(
     ],
 )  # fmt: skip
 def test_a_text_that_cannot_be_read_saves_nothing_and_stays(
-    admin_client: Client, organization: Organization, written: str, told: str
+    admin_client: Client, organization: Organization, written: str, expected: str
 ) -> None:
     sent = drawn(admin_client, **{"arguments-text": written})
     response = admin_client.post("/editor/", sent)
     page = text(response)
     (flaw,) = notes(page)["flaw-arguments-text"]
-    assert response.status_code == 400 and told in flaw and area(page) == written
+    assert response.status_code == 400 and expected in flaw and area(page) == written
     assert names(page) == ["city"]
     assert not Tool.objects.filter(organization=organization, name="fresh").exists()
     again = sent | fingerprints(page)
@@ -180,7 +180,7 @@ def test_a_schema_becomes_a_table_where_that_loses_nothing(admin_client: Client)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         (schema(**{"$defs": {}}), "$defs"), (schema(additionalProperties=True), ""),
         (schema(properties={"q": {}}), " q "), (schema(required=["z"]), ""),
@@ -190,12 +190,12 @@ def test_a_schema_becomes_a_table_where_that_loses_nothing(admin_client: Client)
     ],
 )  # fmt: skip
 def test_a_schema_that_a_table_cannot_hold_stays_as_it_is(
-    admin_client: Client, given: str, told: str
+    admin_client: Client, given: str, expected: str
 ) -> None:
     response = admin_client.post("/editor/", answers(input_schema=given, do="unfold"))
     page = text(response)
     (flaw,) = notes(page)["flaw-input_schema"]
-    assert response.status_code == 400 and told in flaw and names(page) == []
+    assert response.status_code == 400 and expected in flaw and names(page) == []
     assert 'id="unfold"' in page
 
 

@@ -12,7 +12,7 @@ SOURCE = "def main(parameters):\n    return parameters\n"
 
 
 def answers(**fields: str) -> dict[str, str]:
-    """What a browser sends of a form filled in by somebody in a hurry."""
+    """What a browser sends of a form with the required fields only."""
     return {
         "type": "code", "name": "fresh", "description": "Says it again.", "category": "System",
         "language": "python", "entry_point": "main", "source": SOURCE, "group_kind": "default",

@@ -6,7 +6,7 @@ from django.test import Client
 from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.execution.pipeline import perform
 from tools.models import Execution, Organization

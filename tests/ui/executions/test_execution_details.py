@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.ui.pages import notes, text
 from tools.execution.pipeline import perform
 from tools.models import Execution

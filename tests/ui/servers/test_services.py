@@ -43,7 +43,7 @@ def test_the_list_says_who_waits_who_serves_and_who_fell_silent(
     lease(silent, 0)
     silent.refresh_from_db()
     page = text(admin_client.get("/services/"))
-    assert notes(page)["standing"] == ["available", "lapsed", "announced"]  # by name
+    assert notes(page)["source-status"] == ["available", "lapsed", "announced"]  # by name
     about = [service_status(row, None).about for row in (silent, waiting)]
     assert all(about) and notes(page)["standing-about"] == about
     assert notes(page)["announcements-waiting"] == ["1"] and 'href="/tools/c/"' in page

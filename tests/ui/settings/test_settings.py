@@ -153,7 +153,7 @@ def test_a_key_that_this_installation_did_not_make_says_so(
 ) -> None:
     SigningKey.objects.filter(pk=key.pk).update(voucher="x" * 88)
     key.refresh_from_db()
-    state, _ = _key_state(key, newest.of(key.organization_id))
+    state, _ = _key_state(key, newest.read_state(key.organization_id))
     assert notes(admin_client.get("/keys/"))["key-state"] == [state]
 
 

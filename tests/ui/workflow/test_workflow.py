@@ -127,6 +127,6 @@ def test_what_is_odd_stands_on_the_picture_with_its_number(
     response = admin_client.get("/workflow/?group=late&group=default")
     found = [one for kind in response.context["kinds"] for one in kind]
     number = min(one["number"] for one in found if one["finding"].state == "never")
-    marks = {box.hint: box.mark for box in response.context["drawing"].things}
+    marks = {box.tooltip: box.mark for box in response.context["drawing"].things}
     assert marks["never"] == str(number) and marks["undefined"] == ""
     assert f'id="at-{number}"' in text(response) and f'href="#at-{number}"' in text(response)

@@ -268,13 +268,13 @@ def _may_grant_tool(giver: Caller, name: str, snapshot: Snapshot) -> bool:
     error."""
     if giver.token_tools is not None and name not in giver.token_tools:
         return False
-    held, tool = grants.of(giver, snapshot.revision), snapshot.tool(name)
+    held, tool = grants.find_grants(giver, snapshot.revision), snapshot.tool(name)
     return held.every if tool is None else held.cover(tool, snapshot)
 
 
 def _may_grant_group(giver: Caller, name: str, snapshot: Snapshot) -> bool:
     """Itself or one of its parents: whatever is in it is in them (ruling 19)."""
-    held = grants.of(giver, snapshot.revision)
+    held = grants.find_grants(giver, snapshot.revision)
     if giver.token_tools is not None:
         return False
     return held.every or not held.groups.isdisjoint(_group_and_parents(name, snapshot))

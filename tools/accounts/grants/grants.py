@@ -54,7 +54,7 @@ class GrantCache:
         self._kept: OrderedDict[tuple[UUID, UUID], tuple[int, ToolGrants]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, caller: Caller, revision: int) -> ToolGrants:
+    def find_grants(self, caller: Caller, revision: int) -> ToolGrants:
         """The caller's grants as of `revision`; at most three queries after a change, else none."""
         if caller.is_superuser:
             return EVERY_TOOL

@@ -98,7 +98,9 @@ def _organizations(account: User) -> set[UUID]:
 
 
 def _tools_covered(account: User, giver: Caller) -> bool:
-    theirs, mine = (grants.of(one, one.revision) for one in (caller_of_account(account), giver))
+    theirs, mine = (
+        grants.find_grants(one, one.revision) for one in (caller_of_account(account), giver)
+    )
     return mine.every or (
         not theirs.every and theirs.tools <= mine.tools and theirs.groups <= mine.groups
     )

@@ -66,7 +66,7 @@ class LockoutLimit:
     again: int = 0  # as many as `most`
 
     @property
-    def given(self) -> tuple[int, ...]:
+    def script_arguments(self) -> tuple[int, ...]:
         return self.most, self.window_s, self.longest_s, self.first_s, self.again or self.most
 
 
@@ -93,8 +93,11 @@ class GuessedSecret:
     familiar_gap_ms: int = FAMILIAR_GAP_MS  # 0: familiar places spare the last bound alone
 
     @property
-    def given(self) -> list[int]:
-        return [*(part for one in self.bounds for part in one.given), self.familiar_gap_ms]
+    def script_arguments(self) -> list[int]:
+        return [
+            *(part for one in self.bounds for part in one.script_arguments),
+            self.familiar_gap_ms,
+        ]
 
 
 PASSWORD = GuessedSecret(Event.LOGIN_FAILED)
@@ -230,7 +233,7 @@ def limit_attempts(
     the check."""
     place = network_of(source_ip)
     keys = counter_keys(username, source_ip, what.prefix)
-    given: list[int | str] = [*what.given, _digest(place), FAMILIAR_S]
+    given: list[int | str] = [*what.script_arguments, _digest(place), FAMILIAR_S]
     with checks.place(place, familiar=_is_familiar(keys[3], place)):
         refused, *said = _run_script(_COUNT_SCRIPT, keys, given)
         if refused:

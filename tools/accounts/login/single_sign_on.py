@@ -124,8 +124,8 @@ def finish_login(request: HttpRequest) -> tuple[ProviderIdentity, str, str]:
 
 def _client() -> Any:
     """Raises `ValueError` where the provider's metadata has another issuer."""
-    told = (settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
-    client = _register_client(*told, settings.OIDC_SCOPES, int(time.time()) // _METADATA_S)
+    registration = (settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
+    client = _register_client(*registration, settings.OIDC_SCOPES, int(time.time()) // _METADATA_S)
     metadata = client.load_server_metadata()
     if metadata.get("issuer") != settings.OIDC_ISSUER:
         raise ValueError("another issuer")

@@ -191,15 +191,15 @@ def _step_text(step: AgentStep, occasion: PromptContext, length: int) -> str:
 def _flaw_messages(occasion: PromptContext) -> list[dict[str, Any]]:
     """A reply that is no plan goes back to the model within delimiters, as does the reason, since
     it repeats the model's names."""
-    delimiters, told = occasion.delimiters, list[dict[str, Any]]()
+    delimiters, messages = occasion.delimiters, list[dict[str, Any]]()
     for number in occasion.rows.recent_flaws:
         said = occasion.rows.reply_text(number) or "(nothing)"
         why = delimiters.enclose(str(occasion.rows.memory[FLAWS][str(number)]))
-        told += [
+        messages += [
             {"role": "assistant", "content": delimiters.enclose(said, _SHORT)},
             _user_message(f"This plan was not accepted. Make a whole new one. The reason:\n{why}"),
         ]
-    return told
+    return messages
 
 
 def _data_rule(delimiters: DataDelimiters) -> str:
@@ -308,7 +308,7 @@ def _fit_or_end(prompt: partial[Prompt]) -> Prompt:
 def _prompt_context(run: AgentRun) -> PromptContext:
     rows, toolbox = plan_rows(run), run.workflow_toolbox()
     return PromptContext(
-        run.parameters.question, run.state, toolbox, run.delimiters, run.past, rows
+        run.parameters.question, run.state, toolbox, run.delimiters, run.past_steps, rows
     )
 
 

@@ -264,7 +264,10 @@ class ChainProposals(CallerView):
         """Chains of tools that the caller may use, from given values to a goal. Nothing is called,
         and nothing stored."""
         given = self.body(ProposalsBody)
-        asked, snapshot = EffectiveRequest.of(given["group"], given["state"]), self.snapshot
+        asked, snapshot = (
+            EffectiveRequest.from_options(given["group"], given["state"]),
+            self.snapshot,
+        )
         warnings = self.check_requested_groups(asked, snapshot)
         tools = usable_tools(self.caller, asked, snapshot)
         usable = frozenset(tool.name for tool in tools)

@@ -233,7 +233,7 @@ class ToolExplanation(CallerView):
         if not explanation.everything:
             self.check_requested_groups(explanation.asked, explanation.snapshot)
         page = paginate_tools(request, [t for t in explanation.tools if self._is_requested(t)])
-        explained = [explanation.of(tool) for tool in page["results"]]
+        explained = [explanation.explain(tool) for tool in page["results"]]
         page["results"] = [explained_shape(one, explanation.snapshot) for one in explained]
         page |= {"request": request_shape(explanation), "warnings": explanation.warnings}
         return Response(page)

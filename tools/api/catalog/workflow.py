@@ -151,7 +151,7 @@ class StateGraph(WorkflowView):
                 self.caller.granted_groups if groups == EVERY_GROUP else groups, START
             )
             warnings = self.check_requested_groups(asked, snapshot)
-            shown = graph(snapshot, groups, reach_of(snapshot).of(self.caller))
+            shown = graph(snapshot, groups, reach_of(snapshot).reachable_names(self.caller))
         return Response(shown.as_dict() | {"warnings": warnings})
 
 

@@ -118,4 +118,4 @@ class CallerView(KeyedView):
         state = self.requested_state()
         if "session" in query:
             return sessions.asked_in(self.caller, query["session"], groups, state)
-        return EffectiveRequest.of(groups, state)
+        return EffectiveRequest.from_options(groups, state)

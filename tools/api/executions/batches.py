@@ -178,7 +178,7 @@ def _batch_response(caller: Caller, batch: Execution) -> Response:
         | {"input": {"tool_name": batch.tool_name, "parameters": {}}}
         | ({"output": None} if results else {}),
     }
-    if batch.over:
+    if batch.is_final:
         return Response(body)
     return Response(body, 202, headers={"Location": f"/api/v1/batches/{batch.pk}"})
 

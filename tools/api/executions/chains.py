@@ -293,7 +293,7 @@ class ChainRehearsal(CallerView):
             tool,
             wanted["parameters"],
             caller=self.caller,
-            asked=EffectiveRequest.of(wanted["group"], wanted["state"]),
+            asked=EffectiveRequest.from_options(wanted["group"], wanted["state"]),
             snapshot=self.snapshot,
         )
         return Response(found)
@@ -339,7 +339,7 @@ def _run_response(execution: Execution) -> Response:
         ],
         "execution": execution_shape(execution, held.get(execution.pk)),
     }
-    if execution.over:
+    if execution.is_final:
         return Response(body)
     return Response(body, 202, headers={"Location": f"/api/v1/chain-runs/{execution.pk}"})
 

@@ -362,7 +362,7 @@ def execute_call(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execut
 def wait_for_execution(caller: Caller, request: Request, execution: Execution) -> Execution:
     """With `wait_s` in the URL, waits up to so long for the end."""
     wait_s = _parse_wait_s(request.query_params.get("wait_s"))
-    if wait_s and not execution.over:
+    if wait_s and not execution.is_final:
         with event_streams.waiting_slot(caller) as free:
             return actions.wait_for(execution, wait_s) if free else execution
     return execution
@@ -376,7 +376,7 @@ def _execution_response(execution: Execution, *, held: bool = False) -> Response
     """
     shown = held or execution.status == Status.REQUIRES_CONFIRMATION
     found = confirmations.of_executions([execution]).get(execution.pk) if shown else None
-    if execution.over:
+    if execution.is_final:
         return Response(execution_shape(execution, found))
     address = f"/api/v1/executions/{execution.pk}"
     return Response(execution_shape(execution, found), 202, headers={"Location": address})

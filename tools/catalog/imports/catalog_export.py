@@ -85,7 +85,7 @@ def exported(organization: Organization, only: Tool | None = None) -> ExportedCa
     if only is not None:
         rows = rows.filter(pk=only.pk)
         services = services.filter(name=_service_of(only))
-    found, noted = ExportedCatalog(), newest.of(organization.pk)
+    found, noted = ExportedCatalog(), newest.read_state(organization.pk)
     keys = keys_of(organization.pk, noted)
     for row in services:
         found.services.append(service_descriptor(row))

@@ -149,7 +149,7 @@ def errors_of(error: ToolcribError, item: ImportItem) -> list[dict[str, Any]]:
 
 
 def error_at(place: str, message: str, item: ImportItem) -> dict[str, Any]:
-    return {"field": place, "message": message, "line": item.lines.of(place)}
+    return {"field": place, "message": message, "line": item.lines.field_line(place)}
 
 
 def save_service(*, organization: Organization, descriptor: Descriptor, by: Actor) -> bool:

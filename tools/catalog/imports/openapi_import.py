@@ -123,7 +123,7 @@ class _OpenApiImport:
     def _saved(self, draft: OperationDraft) -> Row:
         pk = self._tool_of(draft)
         if pk is None and draft.name.casefold() in self.names:
-            draft = self._apart(draft)
+            draft = self._disambiguate_name(draft)
         pk = pk or self.names.get(draft.name.casefold())
         if pk is None:
             made = register_tool(
@@ -145,7 +145,7 @@ class _OpenApiImport:
         own = [pk for name, pk in found if name.casefold() == draft.name.casefold()]
         return next(iter(own), found[0][1] if found else None)
 
-    def _apart(self, draft: OperationDraft) -> OperationDraft:
+    def _disambiguate_name(self, draft: OperationDraft) -> OperationDraft:
         """The definition, with another name where its name is that of another operation's tool."""
         title, pk = draft.definition["metadata"]["document"], self.names[draft.name.casefold()]
         other = any(

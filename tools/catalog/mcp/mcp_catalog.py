@@ -30,7 +30,7 @@ class Values:
     sealed: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, row: McpServer | McpCredential) -> "Values":
+    def from_row(cls, row: McpServer | McpCredential) -> "Values":
         return cls(row.pk, row.headers, row.env, bytes(row.sealed or b""))
 
 
@@ -45,7 +45,7 @@ class Authorized:
     sealed: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, row: McpAuthorization) -> "Authorized":
+    def from_row(cls, row: McpAuthorization) -> "Authorized":
         expires = row.expires_at.timestamp() if row.expires_at else 0.0
         return cls(row.pk, row.url, row.flaw, expires, bytes(row.sealed))
 
@@ -91,7 +91,7 @@ def catalog_server(
         check_every_s=row.check_every_s,
         enabled=row.enabled,
         protocol=_remembered(row),
-        own=Values.of(row),
+        own=Values.from_row(row),
         credentials=credentials,
         authorizations=authorizations,
     )
@@ -110,10 +110,12 @@ def catalog_servers(organization_id: UUID) -> dict[str, CatalogServer]:
     found = list(rows)
     by_server: dict[UUID, dict[str, Values]] = {}
     for one in McpCredential.objects.filter(server__in=found) if found else ():
-        by_server.setdefault(one.server_id, {})[one.owner] = Values.of(one)
+        by_server.setdefault(one.server_id, {})[one.owner] = Values.from_row(one)
     allowed: dict[UUID, dict[str, Authorized]] = {}
     for consented in McpAuthorization.objects.filter(server__in=found) if found else ():
-        allowed.setdefault(consented.server_id, {})[consented.owner] = Authorized.of(consented)
+        allowed.setdefault(consented.server_id, {})[consented.owner] = Authorized.from_row(
+            consented
+        )
     return {
         row.name: catalog_server(row, by_server.get(row.pk, {}), allowed.get(row.pk, {}))
         for row in found

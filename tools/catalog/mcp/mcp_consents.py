@@ -126,7 +126,7 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
     if not isinstance(client, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
     fields = ListedFields(client, [])
-    fields.known(("client_id", "client_secret", "grant"))
+    fields.reject_unknown(("client_id", "client_secret", "grant"))
     found = McpOAuthClient.objects.filter(server=row).first()
     made = found or McpOAuthClient(server=row)
     before = client_written(found) if found else None

@@ -108,8 +108,8 @@ class McpImportItem:
 
 
 def of_row(row: McpServer) -> CatalogServer:
-    credentials = {one.owner: Values.of(one) for one in row.credentials.all()}
-    consented = {one.owner: Authorized.of(one) for one in row.authorizations.all()}
+    credentials = {one.owner: Values.from_row(one) for one in row.credentials.all()}
+    consented = {one.owner: Authorized.from_row(one) for one in row.authorizations.all()}
     return catalog_server(row, credentials, consented)
 
 

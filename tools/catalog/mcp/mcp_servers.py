@@ -97,7 +97,7 @@ def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> Mcp
     if not isinstance(values, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
     fields = ListedFields(values, [])
-    fields.known(("headers", "env"))
+    fields.reject_unknown(("headers", "env"))
     kind, _, name = owner.partition(":")
     if kind != row.credential_scope or not name or len(owner) > 200:
         wanted = f"must be {row.credential_scope}:<name>, as the server's credential_scope says"
@@ -188,7 +188,7 @@ def _write(row: McpServer, raw: Any) -> None:
     if not isinstance(raw, dict):
         raise _invalid([{"field": "", "message": "an MCP server is a JSON object"}])
     fields = ListedFields(raw, [])
-    fields.known({*_FIELDS, *_SHOWN})
+    fields.reject_unknown({*_FIELDS, *_SHOWN})
     _write_name(row, fields)
     before = _whom(row)
     _write_place(row, fields)

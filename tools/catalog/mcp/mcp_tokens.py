@@ -180,7 +180,7 @@ def _renew(server: CatalogServer, owner: str, known: Authorized, refused: str) -
     while True:
         row = _row(server, owner, known)
         tokens = opened(bytes(row.sealed), organization=server.organization_id, row=row.pk)
-        if tokens.access != refused and not _runs_out(Authorized.of(row).expires_at):
+        if tokens.access != refused and not _runs_out(Authorized.from_row(row).expires_at):
             return tokens
         if _claim(row, tokens, server.organization_id):
             return _request_renewal(server, owner, row, tokens)

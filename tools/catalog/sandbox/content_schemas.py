@@ -54,7 +54,7 @@ def add_version(*, row: ContentSchema, change: Any, by: Actor) -> ContentSchemaV
 def try_version(*, row: ContentSchema, change: Any) -> None:
     """Takes seconds, so no transaction should be open. Raises `Malformed`, `Unavailable`."""
     fields = ListedFields(change, [])
-    fields.known(("document", "note"))
+    fields.reject_unknown(("document", "note"))
     _document(fields, SchemaKind(row.kind))
     _raise(fields)
     _try(row.organization, SchemaKind(row.kind), change["document"])
@@ -131,7 +131,7 @@ def _identity(raw: Any) -> tuple[str, SchemaKind, str]:
     if not isinstance(raw, dict):
         raise _invalid([{"field": "", "message": "a schema is a JSON object"}])
     fields = ListedFields(raw, [])
-    fields.known(("name", "kind", "description", "document", "note"))
+    fields.reject_unknown(("name", "kind", "description", "document", "note"))
     name = fields.text("name", longest=63)
     if name and not PROFILE_NAME.fullmatch(name):
         fields.wrong("name", "may hold only letters, digits, '_', '.' and '-'")

@@ -132,7 +132,7 @@ def _read(raw: Any) -> tuple[str, str, str]:
     if not isinstance(raw, dict):
         raise Malformed("A credential is a JSON object.", code="invalid_credential")
     fields = ListedFields(raw, [])
-    fields.known(("name", "header", "value"))
+    fields.reject_unknown(("name", "header", "value"))
     name, header = fields.text("name", longest=63), fields.text("header", longest=64)
     value = _value(fields)
     if name and not PROFILE_NAME.fullmatch(name):

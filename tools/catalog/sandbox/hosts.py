@@ -59,12 +59,12 @@ def _read_item(parent: ListedFields, place: str, given: Any) -> Item:
         parent.wrong(place, "must be a host, or an object that names one")
         return ""
     fields = parent.inside(place, raw)
-    fields.known(("host", *_KINDS, "credential"))
+    fields.reject_unknown(("host", *_KINDS, "credential"))
     item: dict[str, Any] = {"host": _host(fields)}
     for part, kind in _KINDS.items():
-        if fields.given(part):
+        if fields.has_value(part):
             item[part] = _narrowing(fields, part, kind)
-    if fields.given("credential"):
+    if fields.has_value("credential"):
         item["credential"] = fields.text("credential", longest=63)
         _check_credential(fields, item)
     return item if len(item) > 1 else str(item["host"])
@@ -136,7 +136,7 @@ def _item(parent: ListedFields, place: str, given: Any, organization: str) -> di
         parent.wrong(place, 'must be an object such as {"path": "/srv/data", "mode": "ro"}')
         return {"path": place, "mode": "ro"}
     fields = parent.inside(place, given)
-    fields.known(("path", "mode"))
+    fields.reject_unknown(("path", "mode"))
     path, mode = fields.text("path", longest=1_000), given.get("mode", "ro")
     if not isinstance(mode, str) or mode not in _WRITABLE:
         fields.wrong("mode", "must be ro or rw")

@@ -49,7 +49,7 @@ def read_profile(raw: Any, *, organization: str) -> Body:
     if not isinstance(raw, dict):
         raise Malformed("A sandbox profile is a JSON object.", code="invalid_sandbox_profile")
     fields = ListedFields(raw, [])
-    fields.known(FIELDS)
+    fields.reject_unknown(FIELDS)
     columns = {**_identity(fields), **_reach(fields, organization), **_limits(fields)}
     _check_together(fields, columns)
     if fields.flaws:

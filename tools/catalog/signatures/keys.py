@@ -28,7 +28,7 @@ def keys_of(
     organization_id: UUID, known: SignatureFileState | None = None, *, distrusted: bool = False
 ) -> Mapping[str, bytes]:
     """Public keys whose signatures are trusted; with `distrusted` also formerly trusted ones."""
-    taken_back = (known or newest.newest.of(organization_id)).distrusted
+    taken_back = (known or newest.newest.read_state(organization_id)).distrusted
     installation = installation_key()
     found = {installation.key_id: installation.public}
     for row in SigningKey.objects.filter(organization_id=organization_id):
@@ -90,7 +90,10 @@ def distrust_key(*, organization: Organization, key_id: str, by: Actor) -> Signi
     """
     Organization.objects.next_revision(organization.pk)
     row = find_key(organization, key_id)
-    if row.distrusted_at is not None and key_id in newest.newest.of(organization.pk).distrusted:
+    if (
+        row.distrusted_at is not None
+        and key_id in newest.newest.read_state(organization.pk).distrusted
+    ):
         return row
     before, now = _written(row), timezone.now()
     try:
@@ -125,7 +128,7 @@ def _create_key(organization: Organization, by: Actor) -> signing.PrivateSigning
 
 
 def _opened(row: SigningKey) -> signing.PrivateSigningKey | None:
-    if not vouched(row) or row.key_id in newest.newest.of(row.organization_id).distrusted:
+    if not vouched(row) or row.key_id in newest.newest.read_state(row.organization_id).distrusted:
         return None
     try:
         key = signing.PrivateSigningKey.from_hex(

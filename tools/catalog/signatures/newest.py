@@ -52,7 +52,7 @@ class Newest:
         self._known: dict[UUID, SignatureFileState] = {}
         self._lock = threading.Lock()
 
-    def of(self, organization: UUID) -> SignatureFileState:
+    def read_state(self, organization: UUID) -> SignatureFileState:
         """The current content. Read it before the rows that are compared with it."""
         with self._lock:
             known = self._known.setdefault(organization, SignatureFileState())
@@ -61,7 +61,7 @@ class Newest:
 
     def saw(self, organization: UUID, numbers: Mapping[UUID, int]) -> None:
         """Call it after the versions are committed."""
-        known = self.of(organization).numbers
+        known = self.read_state(organization).numbers
         newer = [(pk, number) for pk, number in numbers.items() if number > known.get(pk, 0)]
         try:
             append(organization, (f"seen {pk} {number}" for pk, number in newer))

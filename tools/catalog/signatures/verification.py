@@ -44,8 +44,8 @@ class Evidence:
     ever: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, organization: Organization) -> "Evidence":
-        noted = newest.newest.of(organization.pk)
+    def load_evidence(cls, organization: Organization) -> "Evidence":
+        noted = newest.newest.read_state(organization.pk)
         ever = keys_of(organization.pk, noted, distrusted=True)
         return cls(noted, keys_of(organization.pk, noted), ever)
 
@@ -62,7 +62,7 @@ class Evidence:
 
 def wrong_in(organization: Organization) -> tuple[int, list[Wrong]]:
     """How many versions were examined, and those that are wrong, or in use by another tool."""
-    evidence, looked_at, found = Evidence.of(organization), 0, _misled(organization)
+    evidence, looked_at, found = Evidence.load_evidence(organization), 0, _misled(organization)
     for tool, version in _versions(organization):
         looked_at += 1
         if problem := evidence.problem(tool, version):
@@ -80,7 +80,7 @@ def resign(*, tool: Tool, by: Actor) -> Tool:
     tool = changing(tool)
     assert tool.version is not None
     version = tool.version
-    if Evidence.of(tool.organization).problem(tool, version) != DISTRUSTED:
+    if Evidence.load_evidence(tool.organization).problem(tool, version) != DISTRUSTED:
         raise Conflict(
             f"The version {version.label[:40]} of {tool.name} cannot be signed again: it was "
             "altered, or nothing is wrong with it.",
@@ -96,7 +96,7 @@ def resign(*, tool: Tool, by: Actor) -> Tool:
 def accept_rollback(*, organization: Organization, by: Actor) -> list[str]:
     """Accepts the versions in use although newer ones were seen, after a backup was restored."""
     Organization.objects.next_revision(organization.pk)
-    evidence, accepted = Evidence.of(organization), []
+    evidence, accepted = Evidence.load_evidence(organization), []
     for tool in _tools(organization):
         assert tool.version is not None
         if evidence.problem(tool, tool.version) != ROLLED_BACK:

@@ -67,7 +67,7 @@ def trusted(
 
 def _rolled_back(tool: Tool, noted: SignatureFileState | None = None) -> bool:
     assert tool.version is not None
-    seen = (noted or newest.of(tool.organization_id)).numbers
+    seen = (noted or newest.read_state(tool.organization_id)).numbers
     return tool.version.number < seen.get(tool.pk, 0)
 
 

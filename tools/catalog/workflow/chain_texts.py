@@ -123,4 +123,4 @@ def _flaw_remark(flaw: dict[str, Any], lines: Lines) -> Remark:
 def _remark(place: str, message: str, lines: Lines) -> Remark:
     parts = _INDEX.sub(r".\1", place).split(".")
     steps = [int(one) if one.isdecimal() and len(one) < 6 else one for one in parts]
-    return Remark(lines.at(tuple(steps)) if place else None, place, message)
+    return Remark(lines.find_line(tuple(steps)) if place else None, place, message)

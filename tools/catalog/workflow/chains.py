@@ -71,7 +71,9 @@ def doubts_about(organization: Organization, definition: Definition) -> list[Dou
     chain = _chain_of(definition)
     known = _definitions(organization, {tool for _, tool in chain.tools()})
     return type_check.find_type_doubts(
-        chain, Interface.of(definition), {name: Interface.of(one) for name, one in known.items()}
+        chain,
+        Interface.from_definition(definition),
+        {name: Interface.from_definition(one) for name, one in known.items()},
     )
 
 
@@ -128,7 +130,10 @@ def proposals(
     found = []
     taken = frozenset(usable)
     for plan in find_plans(capability_graph(snapshot), usable, had, wish):
-        known = {name: Interface.of(snapshot.tools[name].definition.raw) for name in plan.names}
+        known = {
+            name: Interface.from_definition(snapshot.tools[name].definition.raw)
+            for name in plan.names
+        }
         made = draft_proposal(plan, wish, known, taken)
         if made is not None:
             found.append(made)
@@ -138,12 +143,12 @@ def proposals(
 
 def _node(tool: CatalogTool) -> CapabilityNode:
     if tool.flaw:  # its definition does not match its digest
-        return CapabilityNode.of(tool.definition)
+        return CapabilityNode.from_definition(tool.definition)
     known = _nodes.get(tool.digest)
     if known is None:
         if len(_nodes) >= _MOST_NODES:
             _nodes.clear()
-        known = _nodes[tool.digest] = CapabilityNode.of(tool.definition)
+        known = _nodes[tool.digest] = CapabilityNode.from_definition(tool.definition)
     return known
 
 

@@ -48,7 +48,7 @@ class WorkflowFinding:
     code: str
     severity: WorkflowSeverity
     message: str
-    hint: str
+    remedy: str
     tool: str | None = None
     state: str | None = None
     tools: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class WorkflowFinding:
             "code": self.code,
             "severity": self.severity,
             "message": self.message,
-            "hint": self.hint,
+            "hint": self.remedy,
             "tool": self.tool,
             "state": self.state,
             "tools": list(self.tools[:MOST_SHOWN]),
@@ -163,7 +163,7 @@ def _begins_again(cycle: list[str], tools: tuple[str, ...]) -> WorkflowFinding:
 def _moving(flow: Workflow, states: frozenset[str]) -> Iterator[CatalogTool]:
     """The tools that lead from one state of a set to another one of it."""
     for state in states:
-        for tool in flow.named.get(state, ()):
+        for tool in flow.tools_by_state.get(state, ()):
             target = leads_to(tool)
             if target != state and target in states:
                 yield tool
@@ -175,7 +175,9 @@ def _moving(flow: Workflow, states: frozenset[str]) -> Iterator[CatalogTool]:
 def _unreachable(flow: Workflow, whole: Workflow) -> Iterator[WorkflowFinding]:
     for state in flow.states:
         if state not in flow.distances:
-            tools = _names(flow.named.get(state, ())) or _names(flow.entered.get(state, ()))
+            tools = _names(flow.tools_by_state.get(state, ())) or _names(
+                flow.entered.get(state, ())
+            )
             yield WorkflowFinding(
                 "unreachable_state",
                 WorkflowSeverity.WARNING,
@@ -202,7 +204,7 @@ def _how_to_reach(state: str, flow: Workflow, whole: Workflow) -> str:
 
 def _ends(flow: Workflow) -> Iterator[WorkflowFinding]:
     for state in sorted(flow.distances):
-        ended = flow.ended(state)
+        ended = flow.dead_end_reason(state)
         if ended is not None:
             tools = _names(flow.entered.get(state, ()))
             after = f"{state!r} (after {_some_names(tools)})" if tools else repr(state)
@@ -235,10 +237,10 @@ def _last(state: str, after: str, tools: tuple[str, ...]) -> WorkflowFinding:
 def _lost(flow: Workflow, whole: Workflow) -> Iterator[WorkflowFinding]:
     """Tools that lead to a state without tools."""
     for state, tools in flow.entered.items():
-        if state == START or state in flow.named:
+        if state == START or state in flow.tools_by_state:
             continue
-        if state not in whole.named:
-            guess = _or_is_it(state, flow, whole.named)
+        if state not in whole.tools_by_state:
+            guess = _or_is_it(state, flow, whole.tools_by_state)
             for tool in tools:
                 yield _unknown(
                     tool,
@@ -247,7 +249,7 @@ def _lost(flow: Workflow, whole: Workflow) -> Iterator[WorkflowFinding]:
                     WorkflowSeverity.WARNING if flow.everywhere else WorkflowSeverity.ERROR,
                 )
         elif not flow.everywhere:
-            others = _names(whole.named[state])
+            others = _names(whole.tools_by_state[state])
             for tool in tools:
                 yield _lost_to_others(tool, state, others)
 

@@ -51,7 +51,7 @@ class Workflow:
         return tuple(tool for tool in self.tools if is_everywhere(tool))
 
     @cached_property
-    def named(self) -> dict[str, list[CatalogTool]]:
+    def tools_by_state(self) -> dict[str, list[CatalogTool]]:
         """By state: the tools that list it."""
         found: dict[str, list[CatalogTool]] = defaultdict(list)
         for tool in self.tools:
@@ -70,19 +70,19 @@ class Workflow:
 
     @cached_property
     def states(self) -> tuple[str, ...]:
-        return tuple(sorted({START, *self.named, *self.entered}))
+        return tuple(sorted({START, *self.tools_by_state, *self.entered}))
 
     def available(self, state: str) -> Iterator[CatalogTool]:
-        yield from self.named.get(state, ())
+        yield from self.tools_by_state.get(state, ())
         yield from self.everywhere
 
     def has_tools(self, state: str) -> bool:
-        return state in self.named or bool(self.everywhere)
+        return state in self.tools_by_state or bool(self.everywhere)
 
     def has_way_on(self, state: str) -> bool:
         return any(leads_to(tool) not in {None, state} for tool in self.available(state))
 
-    def ended(self, state: str) -> str | None:
+    def dead_end_reason(self, state: str) -> str | None:
         """`no_tool` or `no_way_on` for a state that a workflow can reach and not leave."""
         if state not in self.distances:
             return None
@@ -98,7 +98,7 @@ class Workflow:
         while ahead:
             state = ahead.popleft()
             # Tools of every state were handled in the first one.
-            tools = self.available(state) if state == START else self.named.get(state, ())
+            tools = self.available(state) if state == START else self.tools_by_state.get(state, ())
             for tool in tools:
                 target = leads_to(tool)
                 if target is not None and target not in steps:
@@ -122,7 +122,8 @@ class Workflow:
         Without `resets`, ways back to `START` do not count.
         """
         ways: dict[str | None, list[str | None]] = {
-            state: [*_targets(self.named.get(state, ()), resets), None] for state in self.states
+            state: [*_targets(self.tools_by_state.get(state, ()), resets), None]
+            for state in self.states
         }
         # None is an auxiliary node: every state leads there, and tools of every state lead on from
         # it. So such a tool is one edge and not one per state.
@@ -263,9 +264,9 @@ def _node(flow: Workflow, state: str) -> StateNode:
     return StateNode(
         name=state,
         tools=tuple(tool.name for tool in islice(flow.available(state), MOST_TOOLS)),
-        tool_count=len(flow.named.get(state, ())) + len(flow.everywhere),
+        tool_count=len(flow.tools_by_state.get(state, ())) + len(flow.everywhere),
         reachable=state in flow.distances,
-        ended=flow.ended(state),
+        ended=flow.dead_end_reason(state),
     )
 
 
@@ -274,6 +275,6 @@ def _edges(flow: Workflow, states: list[str]) -> Iterator[WorkflowEdge]:
         if (end := leads_to(tool)) is not None and len(states) > 1:
             yield WorkflowEdge(None, end, tool.name)
     for state in states:
-        for tool in flow.named.get(state, ()):
+        for tool in flow.tools_by_state.get(state, ()):
             if (end := leads_to(tool)) not in {None, state}:
                 yield WorkflowEdge(state, str(end), tool.name)

@@ -128,7 +128,7 @@ class CapabilityNode:
     cost: Decimal
 
     @classmethod
-    def of(cls, definition: ToolDefinition) -> "CapabilityNode":
+    def from_definition(cls, definition: ToolDefinition) -> "CapabilityNode":
         raw = definition.raw
         return cls(
             definition.name,

@@ -217,7 +217,7 @@ def draft_proposal(
     ):  # too large, or a parameter is named like a reference: it could not be saved
         return None
     chain = Chain(definition["implementation"]["chain"])
-    found = find_type_doubts(chain, Interface.of(definition), interfaces)
+    found = find_type_doubts(chain, Interface.from_definition(definition), interfaces)
     if any(one.certain for one in found):
         return None
     return Proposal(plan, document, draft.links, draft.lacks, found)

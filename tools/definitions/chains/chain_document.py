@@ -146,7 +146,7 @@ def parse_chain(raw: Any, flaws: Flaws, prefix: str) -> Raw:
     if not isinstance(raw, dict):
         reader.wrong("", "must be an object with steps")
         return {}
-    reader.known(raw, ("steps", "output", "on_cancel"), "")
+    reader.reject_unknown(raw, ("steps", "output", "on_cancel"), "")
     made: Raw = {"steps": reader.steps(raw.get("steps"))}
     ids = frozenset(step["id"] for step in made["steps"] if "id" in step)
     if "output" in raw:
@@ -169,7 +169,7 @@ class _ChainReader:
             self._reported.add(field)
             self._flaws.append({"field": field, "message": message})
 
-    def known(self, raw: Raw, allowed: tuple[str, ...], place: str) -> None:
+    def reject_unknown(self, raw: Raw, allowed: tuple[str, ...], place: str) -> None:
         for key in raw:
             if key not in allowed:
                 meant = names.suggestion(str(key)[:80], allowed)
@@ -213,7 +213,7 @@ class _ChainReader:
         if not isinstance(raw, dict):
             self.wrong(place, "must be an object")
             return {}
-        self.known(raw, _STEP_FIELDS, place)
+        self.reject_unknown(raw, _STEP_FIELDS, place)
         loop = raw.get("for_each") is not None
         made: Raw = {"id": self._id(raw.get("id"), place)}
         made |= self._call(raw, place, earlier, loop=loop)
@@ -238,7 +238,7 @@ class _ChainReader:
         if (undo := raw.get("compensate_with")) is not None:
             where = f"{place}compensate_with."
             if isinstance(undo, dict):
-                self.known(undo, _COMPENSATION_FIELDS, where)
+                self.reject_unknown(undo, _COMPENSATION_FIELDS, where)
                 call = self._call(undo, where, steps, loop=loop)
                 made["compensate_with"] = call | self._retry_fields(undo, where)
             else:
@@ -284,7 +284,7 @@ class _ChainReader:
         if not isinstance(raw, dict):
             self.wrong(place, "must be an object with attempts")
             return {}
-        self.known(raw, _RETRY_FIELDS, place)
+        self.reject_unknown(raw, _RETRY_FIELDS, place)
         made = self._number(raw, "attempts", place, most=MOST_ATTEMPTS)
         made |= self._number(raw, "factor", place, most=10)
         if raw.get("wait") is not None:

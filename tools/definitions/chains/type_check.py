@@ -35,7 +35,7 @@ class Interface:
     gives: Any = _ANY_SCHEMA
 
     @classmethod
-    def of(cls, definition: Mapping[str, Any]) -> "Interface":
+    def from_definition(cls, definition: Mapping[str, Any]) -> "Interface":
         """A tool whose arguments are not checked takes anything."""
         checked = definition["argument_validation"] == ArgumentValidation.ENFORCE
         gives = definition.get("output_schema") or _ANY_SCHEMA

@@ -33,7 +33,7 @@ class Lines:
     known: dict[LinePath, int] = field(default_factory=dict)
     base: LinePath = ()
 
-    def at(self, place: LinePath) -> int | None:
+    def find_line(self, place: LinePath) -> int | None:
         """The line of a part of the document, or else of the part around it."""
         path = (*self.base, *(_canonical_step(step) for step in place))
         for length in range(len(path), -1, -1):
@@ -41,12 +41,12 @@ class Lines:
                 return self.known[path[:length]]
         return None
 
-    def of(self, where: str) -> int | None:
+    def field_line(self, where: str) -> int | None:
         """The line of a field as errors name it, such as `arguments[0].type`."""
         steps = _FIELD_STEP.findall(where)
-        return self.at(tuple(int(index) if index else key for index, key in steps))
+        return self.find_line(tuple(int(index) if index else key for index, key in steps))
 
-    def below(self, *place: str | int) -> "Lines":
+    def nested_lines(self, *place: str | int) -> "Lines":
         return Lines(self.known, (*self.base, *(_canonical_step(step) for step in place)))
 
     def note(self, path: LinePath, line: int, is_key: bool = False) -> None:
@@ -90,7 +90,7 @@ class _OpenContainer:
     index: int = 0
     key: str | None = None
 
-    def here(self) -> LinePath:
+    def current_path(self) -> LinePath:
         return (*self.path, self.index if self.is_list else self.key or "")
 
 
@@ -116,9 +116,9 @@ def _open_value(
     top = stack[-1] if stack else None
     if top is not None and not top.is_list and top.key is None:
         top.key = _unquote(mark)
-        yield top.here(), line, True
+        yield top.current_path(), line, True
         return
-    path = top.here() if top else ()
+    path = top.current_path() if top else ()
     if top is None or top.is_list:
         yield path, line, False
     if mark in "[{":

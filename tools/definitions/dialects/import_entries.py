@@ -114,7 +114,7 @@ def detect_source(document: ImportDocument) -> ImportSource:
         first = value[0] if value else None
         keyed = isinstance(first, dict) and "key" in first and "value" in first
         return ImportSource.ITEMS if keyed else ImportSource.DEFINITIONS
-    raise unreadable_document("holds neither an object nor a list", document.lines.at(()))
+    raise unreadable_document("holds neither an object nor a list", document.lines.find_line(()))
 
 
 def parse_item(key: str, value: Any, lines: Lines | None = None) -> ImportItem:
@@ -146,14 +146,16 @@ def _read_items(document: ImportDocument, _: ImportSelection) -> Iterator[Import
         yield from _parse_mapping(value, lines)
         return
     if not isinstance(value, list):
-        raise unreadable_document("holds no items; they are objects of key and value", lines.at(()))
+        raise unreadable_document(
+            "holds no items; they are objects of key and value", lines.find_line(())
+        )
     for at, one in enumerate(value):
-        yield _parse_keyed(at, one, lines.below(at))
+        yield _parse_keyed(at, one, lines.nested_lines(at))
 
 
 def _unwrap(value: Any, lines: Lines, key: str) -> tuple[Any, Lines]:
     if isinstance(value, dict) and set(value) <= {key, "version", *_EXPORT_KEYS} and key in value:
-        return value[key], lines.below(key)
+        return value[key], lines.nested_lines(key)
     return value, lines
 
 
@@ -163,17 +165,17 @@ def _parse_keyed(at: int, one: Any, lines: Lines) -> ImportItem:
         return ImportItem(None, f"#{at + 1}", one, lines, "is no object of key and value")
     kind = one.get("type")
     key = f"{kind}/{one['key']}" if isinstance(kind, str) else one["key"]
-    return parse_item(key, one["value"], lines.below("value"))
+    return parse_item(key, one["value"], lines.nested_lines("value"))
 
 
 def _parse_mapping(value: dict[str, Any], lines: Lines) -> Iterator[ImportItem]:
     """`{"tool/x": …}`, or `{"tool": {"x": …}}` as a whole configuration is shown."""
     for key, below in value.items():
         if "/" in key or not isinstance(below, dict):
-            yield parse_item(key, below, lines.below(key))
+            yield parse_item(key, below, lines.nested_lines(key))
             continue
         for name, one in below.items():
-            yield parse_item(f"{key}/{name}", one, lines.below(key, name))
+            yield parse_item(f"{key}/{name}", one, lines.nested_lines(key, name))
 
 
 def _has_keys(value: dict[str, Any]) -> bool:
@@ -202,8 +204,8 @@ def _read_definitions(document: ImportDocument, _: ImportSelection) -> Iterator[
             if key in _EXPORT_KEYS:
                 continue
             if not isinstance(below, list):
-                raise unreadable_document(f"has {key}, which is not a list", lines.of(key))
-            yield from _parse_definitions(below, lines.below(key), _LISTS[key])
+                raise unreadable_document(f"has {key}, which is not a list", lines.field_line(key))
+            yield from _parse_definitions(below, lines.nested_lines(key), _LISTS[key])
     else:
         yield _parse_definition(0, value, lines, None)
 
@@ -212,7 +214,7 @@ def _parse_definitions(
     values: list[Any], lines: Lines, kind: ImportItemKind | None
 ) -> Iterator[ImportItem]:
     for at, one in enumerate(values):
-        yield _parse_definition(at, one, lines.below(at), kind)
+        yield _parse_definition(at, one, lines.nested_lines(at), kind)
 
 
 def _parse_definition(at: int, one: Any, lines: Lines, kind: ImportItemKind | None) -> ImportItem:
@@ -242,9 +244,11 @@ def _read_client_config(document: ImportDocument, _: ImportSelection) -> Iterato
     key = "mcpServers" if isinstance(value, dict) and "mcpServers" in value else "servers"
     servers = value.get(key) if isinstance(value, dict) else None
     if not isinstance(servers, dict):
-        raise unreadable_document("holds no mcpServers", document.lines.at(()))
+        raise unreadable_document("holds no mcpServers", document.lines.find_line(()))
     for name, one in servers.items():
-        yield ImportItem(ImportItemKind.SERVER, name[:200], one, document.lines.below(key, name))
+        yield ImportItem(
+            ImportItemKind.SERVER, name[:200], one, document.lines.nested_lines(key, name)
+        )
 
 
 def _refuse_openapi(document: ImportDocument, _: ImportSelection) -> Iterator[ImportItem]:
@@ -252,7 +256,7 @@ def _refuse_openapi(document: ImportDocument, _: ImportSelection) -> Iterator[Im
     entry point."""
     raise unreadable_document(
         "is an OpenAPI document: import it alone, with import_openapi or POST /tools/import",
-        document.lines.at(()),
+        document.lines.find_line(()),
     )
 
 
@@ -288,7 +292,7 @@ class ImportEntry:
     @property
     def line(self) -> int | None:
         if self.document is None:
-            return self.item.lines.at(()) if self.item else None
+            return self.item.lines.find_line(()) if self.item else None
         return operation_line(self.document, self.key)
 
     @property
@@ -315,9 +319,9 @@ class ImportContents:
 def operation_line(document: ImportDocument, key: str) -> int | None:
     """The line of an operation, named as in `GET /path`, or of a path."""
     if key.startswith("/"):
-        return document.lines.at(("paths", key))
+        return document.lines.find_line(("paths", key))
     method, _, path = key.partition(" ")
-    return document.lines.at(("paths", path, method.lower()))
+    return document.lines.find_line(("paths", path, method.lower()))
 
 
 def decode_file(raw: bytes) -> str:
@@ -384,7 +388,7 @@ def _operation_entries(
         seen = read_overview(document.value)
     except BadOpenApiDocument as error:
         raise import_documents.unreadable_document(
-            f"cannot be used: {error}", document.lines.at(())
+            f"cannot be used: {error}", document.lines.find_line(())
         ) from None
     found.schemes |= seen.schemes
     found.variables |= seen.variables

@@ -48,19 +48,19 @@ def definitions_from_list(
     digests of definitions that a person has read."""
     value, lines = document.value, document.lines
     if isinstance(value, dict):
-        value, lines = value.get("tools"), lines.below("tools")
+        value, lines = value.get("tools"), lines.nested_lines("tools")
     if not isinstance(value, list):
-        raise unreadable_document("holds no list of tools", lines.at(()))
+        raise unreadable_document("holds no list of tools", lines.find_line(()))
     wanted, seen = _parse_picks(pick), set()
     for at, tool in enumerate(value):
         name = tool.get("name") if isinstance(tool, dict) else None
         if not isinstance(name, str) or not name:
-            yield f"#{at + 1}", "is no tool with a name", lines.below(at), None
+            yield f"#{at + 1}", "is no tool with a name", lines.nested_lines(at), None
         elif not wanted or name in wanted:
             seen.add(name)
             changes = wanted.get(name, {})
             definition, review = _draft_definition(tool, server, changes, read)
-            yield changes.get("name", name), definition, lines.below(at), review
+            yield changes.get("name", name), definition, lines.nested_lines(at), review
     for name in wanted.keys() - seen:
         yield name, "is picked, but the server has no tool of that name", Lines(), None
 
@@ -103,9 +103,9 @@ def _draft_definition(
     if read not in (None, digest) or (suspicions and read is None):
         why = "; ".join(suspicions)[:400] or "is not what was read"
         return f"{why}: read it, and pick it with its digest {digest}", review
-    hints = tool.get("annotations", {})
+    annotations = tool.get("annotations", {})
     kept = {key: tool[key] for key in ("annotations", *CLIENT_FIELDS) if tool.get(key)}
-    title = tool.get("title") or hints.get("title")
+    title = tool.get("title") or annotations.get("title")
     raw = {
         "name": tool["name"],
         "type": ToolType.MCP.value,

@@ -156,10 +156,10 @@ BODILESS = frozenset({Method.GET, Method.HEAD})
 
 def read_http(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
     """Parts that are not given have no key."""
-    fields.known(_FIELDS)
+    fields.reject_unknown(_FIELDS)
     written: dict[str, Any] = {"method": fields.choice("method", Method), "url": _read_url(fields)}
     for name, reader in _OPTIONAL_READERS.items():
-        if fields.given(name):
+        if fields.has_value(name):
             written[name] = reader(fields)
     bodies = [name for name in BODIES if name in written]
     for name in bodies[1:]:
@@ -233,11 +233,11 @@ def _read_entry(fields: DefinitionFields, place: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return _read_text(fields, place, value)
     inner = DefinitionFields(value, fields.flaws, f"{fields.prefix}{place}.")
-    inner.known(("value", "separator", "style"))
+    inner.reject_unknown(("value", "separator", "style"))
     text = _read_text(inner, "value", value.get("value"))
-    if not inner.given("style"):
+    if not inner.has_value("style"):
         return {"value": text, "separator": inner.choice("separator", Separator)}
-    if inner.given("separator"):
+    if inner.has_value("separator"):
         inner.wrong("separator", "excludes style")
     if sole_placeholder(text) is None:
         inner.wrong("value", "must be one placeholder and nothing else where a style is given")

@@ -61,7 +61,7 @@ def read_implementation(definition: DefinitionFields) -> dict[str, Any]:
         _refuse_type(definition, kind)
         return definition.object("implementation", None)
     raw = definition.object("implementation", {} if kind in OPTIONAL_IMPLEMENTATIONS else None)
-    if kind not in OPTIONAL_IMPLEMENTATIONS and not definition.given("implementation"):
+    if kind not in OPTIONAL_IMPLEMENTATIONS and not definition.has_value("implementation"):
         return raw
     return reader(DefinitionFields(raw, definition.flaws, "implementation."), definition)
 
@@ -73,7 +73,7 @@ def _refuse_type(definition: DefinitionFields, kind: Any) -> None:
 
 
 def read_builtin(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
-    fields.known(("entry_point",))
+    fields.reject_unknown(("entry_point",))
     entry_point = fields.text("entry_point", str(definition.raw.get("name", "")))
     if entry_point in ALWAYS_CONFIRMED and definition.raw.get("requires_confirmation") is not True:
         definition.wrong("requires_confirmation", f"must be true for {entry_point}")
@@ -81,7 +81,7 @@ def read_builtin(fields: DefinitionFields, definition: DefinitionFields) -> dict
 
 
 def read_chain(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
-    fields.known(("chain",))
+    fields.reject_unknown(("chain",))
     if definition.raw.get("delivery") not in (None, Delivery.IDEMPOTENT):
         definition.wrong(
             "delivery", "of a chain is idempotent: each of its calls has a delivery of its own"
@@ -94,7 +94,7 @@ def read_chain(fields: DefinitionFields, definition: DefinitionFields) -> dict[s
 
 
 def read_code(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
-    fields.known(("language", "source", "entry_point"))
+    fields.reject_unknown(("language", "source", "entry_point"))
     language = fields.choice("language", Language, Language.PYTHON)
     source = fields.raw.get("source")
     entry_point = fields.text("entry_point", "main", longest=100)
@@ -140,7 +140,7 @@ def read_graph_update(fields: DefinitionFields, definition: DefinitionFields) ->
 
 
 def _read_graph(fields: DefinitionFields) -> dict[str, Any]:
-    fields.known(("collection", "limit"))
+    fields.reject_unknown(("collection", "limit"))
     collection = fields.raw.get("collection")
     if collection is not None and not (
         isinstance(collection, str) and COLLECTION.fullmatch(collection)
@@ -155,13 +155,13 @@ def _read_graph(fields: DefinitionFields) -> dict[str, Any]:
 
 def read_mcp(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
     """Without a server it is the one configured under `mcp/<tool>` (S5)."""
-    fields.known(("server", "tool", "pin"))
+    fields.reject_unknown(("server", "tool", "pin"))
     tool = fields.text("tool", longest=128)
     server = fields.text("server", tool, longest=128)
     if server and not TOOL_NAME.fullmatch(server):
         fields.wrong("server", "may hold only letters, digits, '_', '.' and '-', at most 128")
     read = {"server": server, "tool": tool}
-    if fields.given("pin"):
+    if fields.has_value("pin"):
         pin = fields.text("pin", longest=71)
         if not PIN.fullmatch(pin):
             fields.wrong("pin", "must be sha256: and 64 hexadecimal digits")
@@ -170,7 +170,7 @@ def read_mcp(fields: DefinitionFields, _definition: DefinitionFields) -> dict[st
 
 
 def read_prompt_tool(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
-    fields.known(("template", "system", "model", "max_tokens", "max_prompt_bytes"))
+    fields.reject_unknown(("template", "system", "model", "max_tokens", "max_prompt_bytes"))
     template = fields.raw.get("template")
     if not isinstance(template, str) or not template.strip():
         fields.wrong("template", "is required: the text of a prompt")
@@ -183,7 +183,7 @@ def read_prompt_tool(fields: DefinitionFields, definition: DefinitionFields) -> 
 
 
 def read_text_completion(fields: DefinitionFields, definition: DefinitionFields) -> dict[str, Any]:
-    fields.known(("system", "model", "max_tokens", "max_prompt_bytes"))
+    fields.reject_unknown(("system", "model", "max_tokens", "max_prompt_bytes"))
     definition.need_parameter("question", "prompt")
     return _read_model(fields)
 
@@ -201,7 +201,7 @@ def _read_model(fields: DefinitionFields) -> dict[str, Any]:
 
 
 def read_service_tool(fields: DefinitionFields, _definition: DefinitionFields) -> dict[str, Any]:
-    fields.known(("service", "config"))
+    fields.reject_unknown(("service", "config"))
     service = fields.text("service", longest=128)
     if service and not TOOL_NAME.fullmatch(service):
         fields.wrong("service", "may hold only letters, digits, '_', '.' and '-', at most 128")

@@ -106,10 +106,10 @@ class OpenApiDescription:
                 raise OperationFlaw("what should be an object, or name one, does not")
             if "$ref" not in part:
                 return part
-            part = self.at(part["$ref"])
+            part = self.resolve_reference(part["$ref"])
         raise OperationFlaw("a $ref leads in a circle")
 
-    def at(self, reference: Any) -> Any:
+    def resolve_reference(self, reference: Any) -> Any:
         """The target of a local reference. Raises `OperationFlaw`."""
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise OperationFlaw(
@@ -215,7 +215,7 @@ class OpenApiServers:
                     f"{', '.join(allowed)[:200]}."
                 )
 
-    def of(self, operation: Operation) -> str:
+    def server_url(self, operation: Operation) -> str:
         """The first of the nearest list. Raises `OperationFlaw`."""
         if self.server:
             return self.server

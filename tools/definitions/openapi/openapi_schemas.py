@@ -86,7 +86,7 @@ class OperationSchemas:
             self.notes.append(note)
 
     def _reference(self, reference: Any) -> str:
-        target = self._document.at(reference)
+        target = self._document.resolve_reference(reference)
         if reference not in self._names:
             name = self._name(reference)
             self._names[reference] = name
@@ -117,9 +117,9 @@ class OperationSchemas:
             made["x-sensitive"] = True  # the audit log stores no such value
         if isinstance(made.get("description"), str):
             made["description"] = normalize_text(made["description"], LONGEST_DESCRIPTION)
-        return self._shown(raw, made)
+        return self._drop_hidden(raw, made)
 
-    def _shown(self, raw: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    def _drop_hidden(self, raw: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
         """Without what is not sent in this direction."""
         hidden = {
             name

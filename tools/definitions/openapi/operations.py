@@ -273,7 +273,7 @@ def _draft_implementation(
     }
     made: dict[str, Any] = {
         "method": operation.method,
-        "url": servers.of(operation).rstrip("/") + _path_template(operation, found),
+        "url": servers.server_url(operation).rstrip("/") + _path_template(operation, found),
     }
     made |= {name: part for name, part in parts.items() if part}
     return made if found.body is None else {**made, "body": found.body}

@@ -116,7 +116,7 @@ class SchemaWork:
         Most schemas are not recursive: at each level only those are summed again whose parts became
         more expensive at the level before.
         """
-        reached = self._reached()
+        reached = self._reachable_parts()
         costs, loads, dearer = dict.fromkeys(reached, 0), dict[int, _ValueCost](), set(reached)
         for _ in range(MAX_INSTANCE_DEPTH):
             fresh = set[int]()
@@ -132,7 +132,7 @@ class SchemaWork:
                 return
             costs |= totals
 
-    def _reached(self) -> dict[int, "_SchemaPart"]:
+    def _reachable_parts(self) -> dict[int, "_SchemaPart"]:
         """Each after those that apply to the same value."""
         found: dict[int, _SchemaPart] = {}
         pending = [self._root] if isinstance(self._root, dict) else []

@@ -156,16 +156,16 @@ def schema_at_pointer(schema: Any, pointer: str) -> ReachedSchema:
 def inline_references(root: Any, schema: Any) -> Any:
     """Without references, so that it may be part of another schema; what is too deep is anything,
     and what comes after too many parts: a schema whose members are all like itself has no end."""
-    return _ReferenceInliner(root).of(schema, 0)
+    return _ReferenceInliner(root).inline(schema, 0)
 
 
 class _ReferenceInliner:
     def __init__(self, root: Any) -> None:
         self._root, self._left = root, _MOST_PARTS
 
-    def of(self, schema: Any, depth: int) -> Any:
+    def inline(self, schema: Any, depth: int) -> Any:
         if isinstance(schema, list):
-            return [self.of(one, depth + 1) for one in schema]
+            return [self.inline(one, depth + 1) for one in schema]
         if not isinstance(schema, dict):
             return schema
         self._left -= 1
@@ -173,14 +173,14 @@ class _ReferenceInliner:
             return True
         if "$ref" in schema:
             target = resolve_local_reference(self._root, schema["$ref"])
-            return True if target is None else self.of(target, depth + 1)
+            return True if target is None else self.inline(target, depth + 1)
         rest = {key: one for key, one in schema.items() if key not in {"$defs", "definitions"}}
-        made = {key: self.of(one, depth + 1) for key, one in rest.items() if key not in _APART}
+        made = {key: self.inline(one, depth + 1) for key, one in rest.items() if key not in _APART}
         for word in _AS_IS & rest.keys():
             made[word] = rest[word]
         for word in _BY_NAME & rest.keys():  # whose members may have any name
             if isinstance(rest[word], dict):
-                made[word] = {name: self.of(one, depth + 1) for name, one in rest[word].items()}
+                made[word] = {name: self.inline(one, depth + 1) for name, one in rest[word].items()}
         return made
 
 

@@ -96,7 +96,7 @@ def _read_window(parent: DefinitionFields, place: str, given: Any) -> dict[str, 
     for key in sorted(set(map(str, given)).difference(_PARTS)):
         fields.wrong(key[:60], "is not known here")
     window: dict[str, Any] = {}
-    if fields.given("days"):
+    if fields.has_value("days"):
         window["days"] = _read_days(fields)
     window["from"] = _read_time(fields, "from", "a time such as 09:00")
     window["to"] = _read_time(fields, "to", "a time such as 17:00, or 24:00", MIDNIGHT)

@@ -120,9 +120,9 @@ def _output_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
 
 
 def _other_keyword_change(old: dict[str, Any], new: dict[str, Any]) -> VersionChange:
-    told = {"properties", "required", "additionalProperties"} | _ANNOTATIONS
+    compared_apart = {"properties", "required", "additionalProperties"} | _ANNOTATIONS
     rest = [
-        {key: _without_annotations(one[key]) for key in one if key not in told}
+        {key: _without_annotations(one[key]) for key in one if key not in compared_apart}
         for one in (old, new)
     ]
     return VersionChange.PATCH if rest[0] == rest[1] else VersionChange.MAJOR

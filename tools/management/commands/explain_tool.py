@@ -33,9 +33,9 @@ class Command(ToolcribCommand):
         caller = caller_of_agent(arguments.find_agent(organization, options["agent"]))
         snapshot = registry.snapshot(organization.pk, organization.revision)
         tool = _tool(snapshot, options["name"])
-        asked = EffectiveRequest.of(arguments.requested_groups(options), options["state"])
+        asked = EffectiveRequest.from_options(arguments.requested_groups(options), options["state"])
         explanation = Explanation(caller, asked, snapshot, everything=True)
-        explained = explanation.of(tool)
+        explained = explanation.explain(tool)
         document = _document(explanation, explained)
         self.answer(options, document, _format_explanation(document))
         return DONE
@@ -53,7 +53,7 @@ def _document(explanation: Explanation, explained: Explained) -> dict[str, Any]:
         "state": request["state"],
         "available": explained.available,
         "refused_by": next(refusals, tool["refused_by"]),
-        "held": explained.held,
+        "held": explained.needs_approval,
         "gates": [*request["gates"], *tool["gates"]],
     }
 

@@ -91,7 +91,7 @@ def _format_output(output: Any) -> str:
 
 
 def _format_error(execution: Execution) -> str:
-    if not execution.over:
+    if not execution.is_final:
         return (
             "The call is not over yet; nobody may be working on calls. "
             f"Read it later: GET /api/v1/executions/{execution.pk}"

@@ -55,4 +55,4 @@ def _format_findings(found: tuple[WorkflowFinding, ...]) -> str:
 
 def _paragraph(finding: WorkflowFinding) -> str:
     head = f"{finding.severity.value.upper()}  {finding.code}"
-    return f"{head}\n  {finding.message}\n  {finding.hint}\n"
+    return f"{head}\n  {finding.message}\n  {finding.remedy}\n"

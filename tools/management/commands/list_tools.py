@@ -43,7 +43,7 @@ def tools_for_agent(options: dict[str, Any]) -> Found:
     """Raises `Refused` where the agent's own request would be refused."""
     caller = arguments.find_caller(options["organization"], options["agent"])
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
-    asked = EffectiveRequest.of(arguments.requested_groups(options), options["state"])
+    asked = EffectiveRequest.from_options(arguments.requested_groups(options), options["state"])
     warnings = check_groups(caller, asked, snapshot)
     return usable_tools(caller, asked, snapshot), warnings, snapshot
 

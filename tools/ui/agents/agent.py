@@ -82,7 +82,7 @@ class AgentLimitUse:
     """A quota or a budget with its usage in the current period."""
 
     what: str
-    standing: AllowanceStatus
+    status: AllowanceStatus
     gauge: Gauge
     says: str
 

@@ -76,7 +76,7 @@ class AgentRequestForm:
     """`kind` says whether the run continues or replays another one, whose groups and state it then
     uses."""
 
-    standing: PlaygroundContext
+    playground: PlaygroundContext
     inputs: dict[str, FormInput]
     groups: list[str]
     offered: list[str]
@@ -155,12 +155,12 @@ class AgentRequestForm:
         outside = own and not session
         wanted = AgentRunRequest(
             parameters,
-            group=self._asked() if outside else None,
+            group=self._requested_groups() if outside else None,
             state=self.state if outside else None,
             session=session or None,
             timeout_s=timeout_s,
         )
-        return agent_requests.build_call(self.standing.caller, wanted)
+        return agent_requests.build_call(self.playground.caller, wanted)
 
     def _parameters(self) -> dict[str, Any]:
         given: dict[str, Any] = {name: self.inputs[name].value.strip() for name in _TEXTS}
@@ -176,7 +176,7 @@ class AgentRequestForm:
     def _follows(self) -> dict[str, str]:
         return {self.kind: str(self.earlier.pk)} if self.earlier is not None else {}
 
-    def _asked(self) -> list[str]:
+    def _requested_groups(self) -> list[str]:
         other = [self.other] if self.other and self.other not in self.groups else []
         return self.groups + other
 
@@ -205,10 +205,10 @@ def _question_inputs(kind: str) -> list[FormInput]:
     return [FormInput("question", label, Widget.AREA, help=about, required=kind != REPLAYS)]
 
 
-def _option_inputs(standing: PlaygroundContext) -> list[FormInput]:
+def _option_inputs(playground: PlaygroundContext) -> list[FormInput]:
     usual = settings.LLM_MODEL or "none"
     mine = Session.objects.filter(
-        organization_id=standing.caller.organization_id, user_id=standing.caller.user_id
+        organization_id=playground.caller.organization_id, user_id=playground.caller.user_id
     )
     open_ones = [(str(one.pk), _session_label(one)) for one in mine.open()[:_MOST_SESSIONS]]
     return [
@@ -240,14 +240,21 @@ def _budget_inputs() -> list[FormInput]:
     ]  # fmt: skip
 
 
-def initial_form(standing: PlaygroundContext, data: QueryDict) -> AgentRequestForm:
+def initial_form(playground: PlaygroundContext, data: QueryDict) -> AgentRequestForm:
     """A form with the defaults, or with the values of the run that it continues. Raises
     `NotFound`."""
-    kind, earlier = _earlier_run(standing, data)
-    offered, usual = _offered_groups(standing)
-    states = _offered_states(standing)
+    kind, earlier = _earlier_run(playground, data)
+    offered, usual = _offered_groups(playground)
+    states = _offered_states(playground)
     asking = AgentRequestForm(
-        standing, _form_inputs(kind, standing), usual, offered, DEFAULT_STATE, states, kind, earlier
+        playground,
+        _form_inputs(kind, playground),
+        usual,
+        offered,
+        DEFAULT_STATE,
+        states,
+        kind,
+        earlier,
     )
     if earlier is not None:
         _copy_context(asking, earlier)
@@ -261,7 +268,7 @@ def _send_request(request: PageRequest, asking: AgentRequestForm) -> HttpRespons
         return _render_form(request, asking, sent=True)
     try:
         call = asking.call()
-        made = executions.execute(caller=asking.standing.caller, call=call, wait_s=0.0)
+        made = executions.execute(caller=asking.playground.caller, call=call, wait_s=0.0)
     except ToolcribError as refusal:
         asking.refuse(refusal)
         return _render_form(request, asking, sent=True)
@@ -276,7 +283,7 @@ def _render_form(
         "asking": asking,
         "item": asking.inputs,
         "sent": sent,
-        "agent": asking.standing.agent,
+        "agent": asking.playground.agent,
         "agents": impersonable_slugs(request),
         "ready": model_configured(),
         "preview": _preview(asking),
@@ -302,7 +309,7 @@ def _preview(asking: AgentRequestForm) -> ToolboxPreview:
     question = asking.inputs["question"].value
     try:
         call = asking.call_so_far()
-        caller, asked = asking.standing.caller, _effective_request(call)
+        caller, asked = asking.playground.caller, _effective_request(call)
         return ToolboxPreview(
             build_toolbox(caller, asked, snapshot_for(caller, call.session), question)
         )
@@ -312,22 +319,22 @@ def _preview(asking: AgentRequestForm) -> ToolboxPreview:
 
 def _effective_request(call: Call) -> EffectiveRequest:
     if call.session is None:
-        return EffectiveRequest.of(call.group, call.state)
+        return EffectiveRequest.from_options(call.group, call.state)
     session = Session.objects.only("groups", "state").get(pk=UUID(call.session))
-    return EffectiveRequest.of(session.groups, session.state)
+    return EffectiveRequest.from_options(session.groups, session.state)
 
 
-def _offered_groups(standing: PlaygroundContext) -> tuple[list[str], list[str]]:
+def _offered_groups(playground: PlaygroundContext) -> tuple[list[str], list[str]]:
     """The groups that are offered, and those of them that are checked initially."""
-    granted = sorted(standing.caller.granted_groups - {WILDCARD})
-    if WILDCARD in standing.caller.granted_groups:
-        granted = [WILDCARD, *sorted({DEFAULT_GROUP, *standing.snapshot.groups})]
+    granted = sorted(playground.caller.granted_groups - {WILDCARD})
+    if WILDCARD in playground.caller.granted_groups:
+        granted = [WILDCARD, *sorted({DEFAULT_GROUP, *playground.snapshot.groups})]
     usual = [DEFAULT_GROUP] if DEFAULT_GROUP in granted else granted[:1]
     return list(dict.fromkeys([*usual, *granted]))[:MOST_OFFERED], usual
 
 
-def _offered_states(standing: PlaygroundContext) -> list[str]:
-    tools = visible_tools(standing.viewer, standing.snapshot)
+def _offered_states(playground: PlaygroundContext) -> list[str]:
+    tools = visible_tools(playground.viewer, playground.snapshot)
     named = {state for one in tools for state in one.definition.states} - {WILDCARD}
     return sorted(named | {DEFAULT_STATE})[:MOST_OFFERED]
 
@@ -337,20 +344,20 @@ def _session_label(session: Session) -> str:
     return f"{session.state}, of {opened}, {', '.join(session.groups)}"[:90]
 
 
-def _form_inputs(kind: str, standing: PlaygroundContext) -> dict[str, FormInput]:
+def _form_inputs(kind: str, playground: PlaygroundContext) -> dict[str, FormInput]:
     found = (
         *_question_inputs(kind),
-        *_option_inputs(standing),
+        *_option_inputs(playground),
         *_budget_inputs(),
     )
     return {one.key: one for one in found}
 
 
-def _earlier_run(standing: PlaygroundContext, data: QueryDict) -> tuple[str, Execution | None]:
+def _earlier_run(playground: PlaygroundContext, data: QueryDict) -> tuple[str, Execution | None]:
     """The kind, and the earlier run, which the user must be allowed to read."""
     for kind in (CONTINUES, REPLAYS):
         if text := data.get(kind):
-            return kind, find_run(standing.person, _parse_id(text))
+            return kind, find_run(playground.person, _parse_id(text))
     return "", None
 
 

@@ -216,8 +216,10 @@ def _filter_requests(request: PageRequest, search: dict[str, str]) -> ExecutionQ
 def _request_rows(request: PageRequest, found: list[Execution]) -> list[AgentRequestRow]:
     """Uses one query for the steps of all rows."""
     calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
-    told = calls.values("parent").annotate(steps=Count("pk", filter=_MODEL_CALLS), cost=Sum("cost"))
-    did: dict[Any, dict[str, Any]] = {one["parent"]: dict(one) for one in told}
+    call_totals = calls.values("parent").annotate(
+        steps=Count("pk", filter=_MODEL_CALLS), cost=Sum("cost")
+    )
+    did: dict[Any, dict[str, Any]] = {one["parent"]: dict(one) for one in call_totals}
     return [_request_row(request.caller.organization, one, did.get(one.pk, {})) for one in found]
 
 
@@ -277,7 +279,7 @@ def _answer_pieces(report: AgentRunReport, said: dict[str, Any]) -> list[Visible
 
 def _current_activity(run: Execution, steps: list[AgentStepView]) -> AgentActivity | None:
     """The current activity; None where the request is over."""
-    if run.over:
+    if run.is_final:
         return None
     if run.status == Status.REQUIRES_CONFIRMATION:
         return AgentActivity("awaits-approval", "It waits for a person to agree before it begins.")
@@ -354,7 +356,7 @@ def _compare_answers(
 
 
 def _may_cancel(request: PageRequest, run: Execution) -> bool:
-    if run.over:
+    if run.is_final:
         return False
     own = request.caller.user_id in (run.user_id, run.made_by_id)
     return own or may(request.caller, "change_execution")
@@ -362,13 +364,13 @@ def _may_cancel(request: PageRequest, run: Execution) -> bool:
 
 def _follow_up_context(request: PageRequest, run: Execution) -> dict[str, Any]:
     """The caller to continue or replay the request as: an agent's request only as that agent."""
-    if not run.over or not run.started_at:
-        return {"goes_on": False}
+    if not run.is_final or not run.started_at:
+        return {"continue_form": False}
     mine = run.agent is None or (
         impersonable_agents(request.caller.user_id).filter(pk=run.agent.pk, active=True).exists()
     )
     return {
-        "goes_on": mine,
+        "continue_form": mine,
         "acts_as": run.agent.slug if run.agent else "",
         "models": agent_requests.available_models(),
         "ready": model_configured(),

@@ -79,7 +79,7 @@ class StepReader:
 class PlannedStep:
     """`below`: the confidence is below the threshold, so the step needed approval."""
 
-    told: dict[str, Any]
+    details: dict[str, Any]
     tool: list[VisiblePiece]
     why: list[VisiblePiece]
     message: list[VisiblePiece]
@@ -168,8 +168,8 @@ def _observation(
     if step.observation is None:
         return None
     if row is None or said is None or row.status != Status.SUCCESS:
-        told: str = reading.redactor.clean(step.observation)
-        return told
+        text: str = reading.redactor.clean(step.observation)
+        return text
     seen = str(said["observation"])
     if len(seen) <= MOST_OBSERVATION:
         return seen
@@ -196,15 +196,15 @@ def _replay_difference(step: AgentStep, before: AgentStep | None) -> str:
     return "" if same else "The recorded run called it with other arguments."
 
 
-def _planned_step(told: dict[str, Any], reading: StepReader) -> PlannedStep:
-    sure, threshold = told["confidence"], told["threshold"]
+def _planned_step(step: dict[str, Any], reading: StepReader) -> PlannedStep:
+    sure, threshold = step["confidence"], step["threshold"]
     below = sure < threshold
     return PlannedStep(
-        told,
-        reading.clean(told["tool"]),
-        reading.clean(told["why"]),
-        reading.clean(told["error_message"] or ""),
-        _CHIPS.get(told["outcome"], ""),
+        step,
+        reading.clean(step["tool"]),
+        reading.clean(step["why"]),
+        reading.clean(step["error_message"] or ""),
+        _CHIPS.get(step["outcome"], ""),
         Gauge(sure * 100, 0.0, "warn" if below else "good", f"{sure:g}, asked below {threshold:g}"),
         below,
     )

@@ -293,9 +293,9 @@ def _latest_change(change: UpstreamChange) -> UpstreamChange:
 def _change_items(found: Page[UpstreamChange]) -> list[UpstreamChangeItem]:
     items = []
     for change in found:
-        told = drift.difference_of(change)
-        fields = changed_fields(told)
-        warned = any(one.warnings for one in told)
+        differences = drift.difference_of(change)
+        fields = changed_fields(differences)
+        warned = any(one.warnings for one in differences)
         more = max(0, len(fields) - _MOST_FIELDS)
         items.append(
             UpstreamChangeItem(

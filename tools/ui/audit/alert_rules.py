@@ -69,25 +69,28 @@ class AlertRuleForm:
         )  # fmt: skip
 
     @classmethod
-    def given(cls, data: QueryDict, kind: str) -> "AlertRuleForm":
-        def said(name: str) -> str:
+    def from_data(cls, data: QueryDict, kind: str) -> "AlertRuleForm":
+        def read_text(name: str) -> str:
             return str(data.get(name, "")).replace("\x00", "").strip()[:2_000]
 
         known = KINDS[kind]
         return cls(
-            kind, said("name"), said("description")[:300], said("severity"), said("window"),
-            said("unit"), said("least"), data.get("enabled") == "yes",
-            {name: said(f"number.{name}") for name in known.numbers},
-            {name: said(f"list.{name}") for name in known.lists},
+            kind, read_text("name"), read_text("description")[:300], read_text("severity"),
+            read_text("window"), read_text("unit"), read_text("least"),
+            data.get("enabled") == "yes",
+            {name: read_text(f"number.{name}") for name in known.numbers},
+            {name: read_text(f"list.{name}") for name in known.lists},
         )  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
         """The fields of the rule; empty where the form is invalid, with `flaws` set."""
-        window_s = self._whole("window", self.window, LONGEST_WINDOW_S) * self._seconds()
+        window_s = (
+            self._parse_whole_number("window", self.window, LONGEST_WINDOW_S) * self._seconds()
+        )
         read: dict[str, Any] = {
             "severity": self._severity(),
             "window_s": window_s,
-            "least": self._whole("least", self.least, MOST_RECORDS),
+            "least": self._parse_whole_number("least", self.least, MOST_RECORDS),
             "values": self._values(),
             "enabled": self.enabled,
         }
@@ -96,7 +99,7 @@ class AlertRuleForm:
         return {} if self.flaws else read
 
     @property
-    def own(self) -> bool:
+    def is_custom(self) -> bool:
         return self.kind in CUSTOM_KINDS
 
     def _values(self) -> dict[str, Any]:
@@ -121,7 +124,7 @@ class AlertRuleForm:
             self._flaw("values", f"{name} is a number from {bounds.least} to {bounds.most}.")
             return 0
 
-    def _whole(self, name: str, text: str, most: int) -> int:
+    def _parse_whole_number(self, name: str, text: str, most: int) -> int:
         if text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most:
             return int(text)
         self._flaw(name, f"Give a whole number from 1 to {most:,}.")
@@ -175,7 +178,7 @@ def rule_new(request: HttpRequest) -> HttpResponse:
     _check_superuser(request)
     given = request.POST if request.method == "POST" else request.GET
     kind = given.get("kind", "")
-    form = AlertRuleForm.given(given, kind) if kind in CUSTOM_KINDS else _blank_form()
+    form = AlertRuleForm.from_data(given, kind) if kind in CUSTOM_KINDS else _blank_form()
     if request.method == "POST" and not _is_preview(request):
         return _create_rule(request, form)
     return _render_rule(request, form, asked="kind" in given)
@@ -190,10 +193,10 @@ def rule_edit(request: HttpRequest, rule_id: int) -> HttpResponse:
     _check_superuser(request)
     rule = get_object_or_404(AlertRule, pk=rule_id)
     if request.method == "POST" and not _is_preview(request):
-        return _save_rule(request, rule, AlertRuleForm.given(request.POST, rule.kind))
+        return _save_rule(request, rule, AlertRuleForm.from_data(request.POST, rule.kind))
     given = request.POST or request.GET
     drafted = "window" in given
-    form = AlertRuleForm.given(given, rule.kind) if drafted else AlertRuleForm.of_rule(rule)
+    form = AlertRuleForm.from_data(given, rule.kind) if drafted else AlertRuleForm.of_rule(rule)
     return _render_rule(request, form, rule, asked=True)
 
 
@@ -250,7 +253,7 @@ def _render_rule(
     }
     part = request.headers.get("HX-Target") == "caught"
     return render(
-        request, f"{ONE}#caught" if part else ONE, context, status=200 if part else status
+        request, f"{ONE}#matches" if part else ONE, context, status=200 if part else status
     )
 
 

@@ -70,7 +70,7 @@ def _render_alerts(request: HttpRequest, **more: Any) -> HttpResponse:
     found = alerts.alerts_of(_organization(request))
     if not request.user.has_perm(VIEW):  # managing channels does not require reading alerts
         found = found.none()
-    told = request.user.has_perm(VIEW_CHANNEL) or request.user.has_perm(CHANGE_CHANNEL)
+    may_see_channels = request.user.has_perm(VIEW_CHANNEL) or request.user.has_perm(CHANGE_CHANNEL)
     asked = {name: request.GET.get(name, "").replace("\x00", "")[:40] for name in FILTERS}
     narrowed = found.filter(**{name: value for name, value in asked.items() if value})
     count = narrowed.open().count()
@@ -87,10 +87,10 @@ def _render_alerts(request: HttpRequest, **more: Any) -> HttpResponse:
         "rules": [rule.name for rule in _all_rules()],
         "longest_note": alerts.LONGEST_NOTE,
         "may_acknowledge": request.user.has_perm(CHANGE),
-        "may_see_channels": told,
+        "may_see_channels": may_see_channels,
         "may_test": request.user.has_perm(CHANGE_CHANNEL),
-        "channels": [_channel_row(row) for row in _channels(request)] if told else [],
-        "failures": _delivery_failures(request) if told else [],
+        "channels": [_channel_row(row) for row in _channels(request)] if may_see_channels else [],
+        "failures": _delivery_failures(request) if may_see_channels else [],
     }
     return render(request, "audit/alerts.html", context | more)
 

@@ -131,7 +131,7 @@ def _apply_change(
 def _read_deed(given: QueryDict) -> Deed:
     do = given.get("do", "")
     name = given.get("from" if do == Do.TIER else "into", "")
-    return Deed.of(do, name.strip()[:200])
+    return Deed.parse(do, name.strip()[:200])
 
 
 def _chosen_tools(request: PageRequest, given: QueryDict) -> ChosenTools:
@@ -139,7 +139,9 @@ def _chosen_tools(request: PageRequest, given: QueryDict) -> ChosenTools:
         return _named_tools(request, given.getlist("pick")[: MOST + 1])
     snapshot = snapshot_of(request)
     tools = visible_tools(request.caller, snapshot)
-    return ChosenTools(CatalogSearch.of(given).found(tools, snapshot, lowest_tiers(snapshot)))
+    return ChosenTools(
+        CatalogSearch.from_query(given).find_tools(tools, snapshot, lowest_tiers(snapshot))
+    )
 
 
 def _named_tools(request: PageRequest, names: Iterable[str]) -> ChosenTools:

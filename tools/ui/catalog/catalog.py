@@ -112,7 +112,7 @@ class CatalogSearch:
     sort: str = ""  # empty: by relevance for a full-text search, else by name
 
     @classmethod
-    def of(cls, query: QueryDict) -> "CatalogSearch":
+    def from_query(cls, query: QueryDict) -> "CatalogSearch":
         given = {name: query.get(name, "").strip()[:200] for name in cls.__dataclass_fields__}
         usual = given["sort"] == "name" and not given["q"]
         if usual or given["sort"].removeprefix("-") not in SORTS:
@@ -147,7 +147,7 @@ class CatalogSearch:
             and (not self.group or self.group in snapshot.groups_of(tool))
         )
 
-    def found(
+    def find_tools(
         self, tools: Iterable[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
     ) -> list[CatalogTool]:
         matching = [tool for tool in tools if self.matches(tool, snapshot, tiers.of)]
@@ -215,10 +215,10 @@ def filter_chips(
 @require_safe
 @page
 def tool_list(request: PageRequest) -> HttpResponse:
-    search, snapshot = CatalogSearch.of(request.GET), snapshot_of(request)
+    search, snapshot = CatalogSearch.from_query(request.GET), snapshot_of(request)
     tools, tiers = visible_tools(request.caller, snapshot), lowest_tiers(snapshot)
     kinds = facet_counts(tools, snapshot, tiers)
-    found = search.found(tools, snapshot, tiers)
+    found = search.find_tools(tools, snapshot, tiers)
     shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
     here = search.address(page=shown.number)
     context = {
@@ -256,7 +256,7 @@ def switch_tool(request: PageRequest, name: str, enabled: bool) -> HttpResponseB
     context = {"tool": changed, "may_change": True, "here": here, "part": "state"}
     said = {"text": f"{tool.name} is {'enabled' if enabled else 'disabled'}."}
     response = render(request, part, context)
-    trigger_client_event(response, "said", said)
+    trigger_client_event(response, "toast", said)
     return trigger_client_event(response, "tool-changed", {})
 
 

@@ -70,10 +70,10 @@ class ImportFormInput:
     flaws: list[str] = field(default_factory=list)
 
     @property
-    def same(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether it is what the user saw."""
-        told = self.kept and (self.kept.given, self.kept.source, self.kept.choices)
-        return told == (self.given, self.source, self.choices)
+        previous = self.kept and (self.kept.given, self.kept.source, self.kept.choices)
+        return previous == (self.given, self.source, self.choices)
 
 
 def read_form(request: PageRequest) -> ImportFormInput:

@@ -253,7 +253,7 @@ def _write(
     request: PageRequest, form: ImportFormInput, found: ImportContents, mode: str
 ) -> ImportPage:
     kept = form.kept
-    if kept is None or not form.same or not kept.digest:
+    if kept is None or not form.is_unchanged or not kept.digest:
         return _preview(request, form, found, _FORM_CHANGED if kept else "", mode)
     reasons: list[str] = []
 

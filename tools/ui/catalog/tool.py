@@ -127,7 +127,7 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
         "tool": tool,
         "version": found[0],
         "before": before,
-        "flaw": signature_problem(Evidence.of(row.organization), row, found[0]),
+        "flaw": signature_problem(Evidence.load_evidence(row.organization), row, found[0]),
         "lines": diff_definitions(before.definition if before else None, found[0].definition),
         "definition": pretty(make_value_visible(found[0].definition)),
     }
@@ -265,7 +265,7 @@ def _is_dry_run(tool: CatalogTool, data: QueryDict) -> bool:
 def _run_dry(
     request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt, parameters: dict[str, Any]
 ) -> None:
-    asked = EffectiveRequest.of(attempt.requested_groups, attempt.state)
+    asked = EffectiveRequest.from_options(attempt.requested_groups, attempt.state)
     attempt.rehearsal = dry_run_lines(request.caller, tool, parameters, asked, snapshot_of(request))
 
 

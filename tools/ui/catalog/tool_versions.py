@@ -136,7 +136,7 @@ def change_policy(request: PageRequest, name: str) -> HttpResponseBase:
 
 def versions_context(request: PageRequest, tool: Tool) -> dict[str, Any]:
     """The newest versions, each checked against its signature."""
-    evidence = Evidence.of(tool.organization)
+    evidence = Evidence.load_evidence(tool.organization)
     found = list(tool.versions.all()[: MOST_VERSIONS + 1])
     assert tool.version is not None
     pins = _load_pins(tool) if may(request.caller, "view_agent") else {}

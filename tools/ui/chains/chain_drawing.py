@@ -57,7 +57,7 @@ class ChainBox:
     name: str
     tool: str
     words: list[str]
-    standing: StepStatus | None
+    status: StepStatus | None
     y: float = 0.0
 
     @property
@@ -98,9 +98,11 @@ class ChainBox:
         return [(self.first + at * _LINE, line) for at, line in enumerate(self.lines, 1)]
 
     @property
-    def hint(self) -> str:
-        told = f": {self.standing.words}" if self.standing else ""
-        return "\n".join([f"{self.name}{told}", *([self.tool] if self.tool else []), *self.words])
+    def tooltip(self) -> str:
+        progress = f": {self.status.words}" if self.status else ""
+        return "\n".join(
+            [f"{self.name}{progress}", *([self.tool] if self.tool else []), *self.words]
+        )
 
 
 @dataclass(frozen=True)
@@ -307,7 +309,7 @@ def _step_statuses(chain: Chain, execution: Execution) -> Iterator[tuple[str, St
             yield step.id, _step_status(calls[step.id], loop=step.loop)
         elif at < reached or execution.status == Status.SUCCESS:
             yield step.id, StepStatus("", "skipped")
-        elif execution.over:
+        elif execution.is_final:
             yield step.id, StepStatus("", "not reached")
 
 

@@ -27,7 +27,7 @@ class ArgumentRow:
     focus: str = ""  # the cell or button that gets the keyboard focus
 
     @classmethod
-    def of(cls, at: int, values: Mapping[str, str]) -> "ArgumentRow":
+    def from_values(cls, at: int, values: Mapping[str, str]) -> "ArgumentRow":
         asked = {name: _cell_input(at, name) for name in CELLS}
         for name, one in asked.items():
             one.value = values.get(name, one.value)
@@ -59,13 +59,13 @@ class ArgumentRow:
     @property
     def parameter(self) -> dict[str, Any]:
         """The argument in the format of a definition. Invalid cells get an error."""
-        told = self.inputs
+        cells = self.inputs
         return {
-            "name": told["name"].value.strip(),
-            "type": str(told["type"].value),
-            "description": told["description"].value,
-            "required": bool(told["required"].value),
-        } | {key: parse_json_input(told[key], None) for key in ("default", "enum", "schema")}
+            "name": cells["name"].value.strip(),
+            "type": str(cells["type"].value),
+            "description": cells["description"].value,
+            "required": bool(cells["required"].value),
+        } | {key: parse_json_input(cells[key], None) for key in ("default", "enum", "schema")}
 
     def forget_flaws(self) -> None:
         for one in self.inputs.values():
@@ -83,11 +83,11 @@ class NotAsTable(Exception):
 
 
 def rows_of(parameters: list[dict[str, Any]]) -> list[ArgumentRow]:
-    return [ArgumentRow.of(at, _cell_values(one)) for at, one in enumerate(parameters)]
+    return [ArgumentRow.from_values(at, _cell_values(one)) for at, one in enumerate(parameters)]
 
 
 def read_rows(data: Mapping[str, str]) -> list[ArgumentRow]:
-    return [ArgumentRow.of(at, _read_cells(data, at)) for at in range(_count_rows(data))]
+    return [ArgumentRow.from_values(at, _read_cells(data, at)) for at in range(_count_rows(data))]
 
 
 def arrange_rows(rows: list[ArgumentRow], what: str, at: int) -> list[ArgumentRow]:
@@ -101,7 +101,7 @@ def arrange_rows(rows: list[ArgumentRow], what: str, at: int) -> list[ArgumentRo
         values[at - 1], values[at] = values[at], values[at - 1]
     elif what == "down" and at < len(values) - 1:
         values[at + 1], values[at] = values[at], values[at + 1]
-    moved = [ArgumentRow.of(number, one) for number, one in enumerate(values)]
+    moved = [ArgumentRow.from_values(number, one) for number, one in enumerate(values)]
     _set_focus(moved, what, at)
     return moved
 
@@ -203,9 +203,9 @@ def _parameter(name: str, schema: Any, required: bool) -> dict[str, Any]:
 def _same_schema(made: dict[str, Any], given: dict[str, Any]) -> bool:
     """Whether both are equal, except missing descriptions and the order of `required`."""
 
-    def told(schema: dict[str, Any]) -> Any:
+    def normalize_schema(schema: dict[str, Any]) -> Any:
         properties = {name: {"description": ""} | one for name, one in schema["properties"].items()}
         named = sorted(map(str, schema.get("required") or []))
         return schema | {"type": "object", "properties": properties, "required": named}
 
-    return bool(told(made) == told(given))
+    return bool(normalize_schema(made) == normalize_schema(given))

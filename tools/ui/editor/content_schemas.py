@@ -183,7 +183,7 @@ def _render_form(
 ) -> HttpResponse:
     flaws: list[dict[str, str]] = []
     if error is not None:
-        told = error.details.get("errors") or [{"field": "document", "message": error.message}]
-        flaws = place_errors(told, inputs)
+        errors = error.details.get("errors") or [{"field": "document", "message": error.message}]
+        flaws = place_errors(errors, inputs)
     context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
     return render(request, FORM, context, status=error.http_status if error else 200)

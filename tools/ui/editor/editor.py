@@ -110,20 +110,20 @@ class DraftTest:
     @property
     def streams(self) -> list[tuple[str, str]]:
         ran = self.ran
-        told = (("stdout", ran.stdout), ("stderr", ran.stderr)) if ran else ()
-        return [(name, truncate(text)) for name, text in told if text]
+        streams = (("stdout", ran.stdout), ("stderr", ran.stderr)) if ran else ()
+        return [(name, truncate(text)) for name, text in streams if text]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
         if self.ran is None:
             return []
-        told = self.ran.result.metrics
-        memory = told.get("peak_memory_bytes")
+        metrics = self.ran.result.metrics
+        memory = metrics.get("peak_memory_bytes")
         return [
             ("Took", format_duration(self.ran.duration_ms)),
-            ("Processor", format_duration(told.get("cpu_time_ms"))),
+            ("Processor", format_duration(metrics.get("cpu_time_ms"))),
             ("Memory at most", "–" if memory is None else f"{memory / 1024 / 1024:.1f} MiB"),
-            ("Requests", str(told.get("network_requests") or 0)),
+            ("Requests", str(metrics.get("network_requests") or 0)),
             ("Isolation", str(self.ran.level)),
             ("Would be stopped after", f"{self.ran.timeout_s:g} s"),
         ]

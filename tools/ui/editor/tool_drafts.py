@@ -53,8 +53,8 @@ class DraftSection:
 
 
 def _arguments_text() -> FormInput:
-    told = "A list, in YAML or JSON. It follows the table, and the table follows it."
-    return FormInput(ARGUMENTS_TEXT, "The same as text", Widget.CODE, told)
+    help_text = "A list, in YAML or JSON. It follows the table, and the table follows it."
+    return FormInput(ARGUMENTS_TEXT, "The same as text", Widget.CODE, help_text)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ToolDraft:
         return [one for section in self.sections for one in section.inputs]
 
     @property
-    def every(self) -> list[FormInput]:
+    def all_inputs(self) -> list[FormInput]:
         cells = [one for row in self.rows for one in row.inputs.values()]
         return [*self.inputs, *cells, self.text]
 
@@ -92,10 +92,10 @@ class ToolDraft:
 
     @property
     def flawed(self) -> bool:
-        return bool(self.flaws) or any(one.errors for one in self.every)
+        return bool(self.flaws) or any(one.errors for one in self.all_inputs)
 
     def place(self, flaws: list[dict[str, str]]) -> None:
-        self.flaws += place_errors(flaws, self.every)
+        self.flaws += place_errors(flaws, self.all_inputs)
 
 
 def new_draft(kind: str) -> ToolDraft:
@@ -126,25 +126,25 @@ def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> To
 
 def definition_from(draft: ToolDraft) -> dict[str, Any]:
     """The submitted values, with the fields without an input. Invalid inputs get an error."""
-    told = {one.key: one for one in draft.inputs}
+    inputs = {one.key: one for one in draft.inputs}
     raw: dict[str, Any] = {
-        key: told[key].value.strip() or None for key in ("title", "state", "cache_ttl")
+        key: inputs[key].value.strip() or None for key in ("title", "state", "cache_ttl")
     }
-    raw |= {key: told[key].value for key in ("name", "description", "category", "delivery")}
-    raw |= {key: split_names(told[key].value) for key in ("required_permissions", "capabilities")}
+    raw |= {key: inputs[key].value for key in ("name", "description", "category", "delivery")}
+    raw |= {key: split_names(inputs[key].value) for key in ("required_permissions", "capabilities")}
     raw["type"] = draft.kind
-    raw["argument_validation"] = told["argument_validation"].value
-    raw["requires_confirmation"] = bool(told["requires_confirmation"].value)
-    raw["group"] = parse_name_choice(told["group_kind"].value, told["group"].value)
+    raw["argument_validation"] = inputs["argument_validation"].value
+    raw["requires_confirmation"] = bool(inputs["requires_confirmation"].value)
+    raw["group"] = parse_name_choice(inputs["group_kind"].value, inputs["group"].value)
     raw["available_in_states"] = parse_name_choice(
-        told["available_in_states_kind"].value, told["available_in_states"].value
+        inputs["available_in_states_kind"].value, inputs["available_in_states"].value
     )
-    raw["rate_limit_per_minute"] = _parse_number(told["rate_limit_per_minute"])
-    raw["cost_per_invocation"] = told["cost_per_invocation"].value.strip() or "0"
-    raw["output_schema"] = parse_json_input(told["output_schema"], {})
-    raw["constraints"] = _read_constraints(told)
-    raw["implementation"] = _read_implementation(told)
-    raw |= _read_interface(draft, told)
+    raw["rate_limit_per_minute"] = _parse_number(inputs["rate_limit_per_minute"])
+    raw["cost_per_invocation"] = inputs["cost_per_invocation"].value.strip() or "0"
+    raw["output_schema"] = parse_json_input(inputs["output_schema"], {})
+    raw["constraints"] = _read_constraints(inputs)
+    raw["implementation"] = _read_implementation(inputs)
+    raw |= _read_interface(draft, inputs)
     return draft.kept | raw
 
 
@@ -298,30 +298,30 @@ def _json_text(value: Any) -> str:
     return pretty(value) if value else ""
 
 
-def _read_interface(draft: ToolDraft, told: dict[str, FormInput]) -> dict[str, Any]:
+def _read_interface(draft: ToolDraft, inputs: dict[str, FormInput]) -> dict[str, Any]:
     parameters = [row.parameter for row in draft.rows]
-    if told["input_schema"].value.strip():
+    if inputs["input_schema"].value.strip():
         return {
             "parameters": parameters,
-            "input_schema": parse_json_input(told["input_schema"], {}),
+            "input_schema": parse_json_input(inputs["input_schema"], {}),
         }
     return {"parameters": parameters}
 
 
-def _read_constraints(told: dict[str, FormInput]) -> dict[str, Any]:
-    profile = told["sandbox_profile"].value.strip()
+def _read_constraints(inputs: dict[str, FormInput]) -> dict[str, Any]:
+    profile = inputs["sandbox_profile"].value.strip()
     return {
-        "max_execution_time": told["max_execution_time"].value.strip() or None,
-        "max_output_size": _parse_number(told["max_output_size"]),
-        "required_isolation": told["required_isolation"].value,
-        "allow_side_effects": bool(told["allow_side_effects"].value),
+        "max_execution_time": inputs["max_execution_time"].value.strip() or None,
+        "max_output_size": _parse_number(inputs["max_output_size"]),
+        "required_isolation": inputs["required_isolation"].value,
+        "allow_side_effects": bool(inputs["allow_side_effects"].value),
     } | ({"sandbox_profile": profile} if profile else {})
 
 
-def _read_implementation(told: dict[str, FormInput]) -> Any:
-    if "implementation" in told:
-        return parse_json_input(told["implementation"], {})
-    return {key: told[key].value for key in ("language", "entry_point", "source")}
+def _read_implementation(inputs: dict[str, FormInput]) -> Any:
+    if "implementation" in inputs:
+        return parse_json_input(inputs["implementation"], {})
+    return {key: inputs[key].value for key in ("language", "entry_point", "source")}
 
 
 def _parse_number(one: FormInput) -> int | None:

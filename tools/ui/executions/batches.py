@@ -184,12 +184,12 @@ def _batch_context(request: PageRequest, batch: Execution) -> dict[str, Any]:
         "page": pages,
         "total": total,
         "counts": sorted(counts.items()),
-        "not_made": total - sum(counts.values()) if batch.over else 0,
+        "not_made": total - sum(counts.values()) if batch.is_final else 0,
         "over": over,
         "progress": progress,
         "duration": format_duration(batch.duration_ms),
         "error": _redact(batch, batch.error_message),
-        "may_cancel": not batch.over and _may_cancel_batch(request, batch),
+        "may_cancel": not batch.is_final and _may_cancel_batch(request, batch),
         "links": _page_links(batch, pages),
         "seen": _batch_fingerprint(batch, counts, lines),
     }
@@ -202,7 +202,7 @@ def _count_by_status(batch: Execution) -> Counter[str]:
 
 def _progress_gauge(batch: Execution, counts: Counter[str], total: int) -> tuple[Gauge, int]:
     """The progress bar, whose tone is good without failures, and the number of finished calls."""
-    over = total if batch.over else sum(n for status, n in counts.items() if status not in OPEN)
+    over = total if batch.is_final else sum(n for status, n in counts.items() if status not in OPEN)
     made = gauge(over, total, f"{over} of {total} calls are over")
     failed = sum(n for status, n in counts.items() if status not in {*OPEN, Status.SUCCESS})
     return Gauge(made.used, 0.0, "warn" if failed else "good", made.says), over
@@ -211,7 +211,7 @@ def _progress_gauge(batch: Execution, counts: Counter[str], total: int) -> tuple
 def _call_row(batch: Execution, line: BatchRow) -> BatchCallRow:
     call = line.execution
     if call is None:
-        waits = line.status == "Pending" and not batch.over
+        waits = line.status == "Pending" and not batch.is_final
         return BatchCallRow(line, "–", _redact(batch, line.error_message or ""), waits)
     return BatchCallRow(line, format_duration(call.duration_ms), _redact(batch, call.error_message),
                  call.status in OPEN)  # fmt: skip

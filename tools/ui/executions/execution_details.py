@@ -123,13 +123,13 @@ def execution_timeline(execution: Execution) -> ExecutionTimeline:
         again=execution.started_at is not None,
         phases=list(_phases(execution, end, total)),
         total=_duration_text(total),
-        open=not execution.over,
+        open=not execution.is_final,
     )
 
 
 def resource_usage(execution: Execution, snapshot: Snapshot) -> ResourceUsage | None:
     """None for a call that has not run."""
-    if not execution.over or execution.started_at is None:
+    if not execution.is_final or execution.started_at is None:
         return None
     definition = ToolDefinition(execution.tool_version.definition)
     profile = snapshot.profiles.get(definition.sandbox_profile or "")

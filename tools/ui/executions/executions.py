@@ -141,7 +141,7 @@ def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
 def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]:
     """More data for the call's page: its gates and durations, its usage, and whether it can be
     retried."""
-    failed = execution.over and execution.status != Status.SUCCESS
+    failed = execution.is_final and execution.status != Status.SUCCESS
     before = execution.retry_of
     return {
         "timeline": execution_timeline(execution),

@@ -62,7 +62,7 @@ def search_page(request: PageRequest) -> HttpResponse:
         "rows": [_hit_row(hit) for hit in found.hits],
         "kinds": [_type_row(iri, count) for iri, count in browsing.entity_kinds(place)],
         "size": browsing.count_entities(place),
-        "standing": browsing.index_status(place),
+        "index_status": browsing.index_status(place),
         "before": _search_url(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
         "after": _search_url(wanted, after) if found.hits and after < found.total else "",
         "may_import": may(request.caller, "add_knowledgeentry"),
@@ -93,7 +93,9 @@ def require_reader(request: PageRequest) -> None:
     tool = snapshot.tool(SEARCH_TOOL)
     if tool is None:
         raise NotFound(f"There is no tool {SEARCH_TOOL} here to read with.", code="tool_not_found")
-    asked = EffectiveRequest.of(default_group(tool, request.caller, snapshot), default_state(tool))
+    asked = EffectiveRequest.from_options(
+        default_group(tool, request.caller, snapshot), default_state(tool)
+    )
     check_groups_uncounted(request.caller, asked, snapshot)
     gates.authorize(question_of(request.caller, tool, asked, snapshot))
 
@@ -282,6 +284,6 @@ def _entity_box(one: EntityLabel, column: int, url: str) -> LayoutBox:
         column,
         [shorten_name(one.label), shorten_name(caption)],
         kind="thing",
-        hint=one.label,
+        tooltip=one.label,
         url=url,
     )

@@ -134,7 +134,7 @@ def _move_context(request: PageRequest, place: Organization) -> dict[str, Any]:
         "may_change": may_change,
         "place": place,
         "slugs": slugs[:MOST_OFFERED] if may_change else [],
-        "place_standing": standing_of(place),
+        "place_status": standing_of(place),
     }
 
 
@@ -170,7 +170,7 @@ def _organization_rows(
 def _status_context(request: PageRequest) -> dict[str, Any]:
     standing = standing_of(_own_organization(request))
     word, tone = _STATE_CHIPS[standing.state]
-    return {"standing": standing, "state_word": word, "state_tone": tone}
+    return {"license_status": standing, "state_word": word, "state_tone": tone}
 
 
 def _used(request: PageRequest) -> dict[str, Any]:

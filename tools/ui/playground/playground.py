@@ -152,15 +152,15 @@ def playground_page(request: PageRequest) -> HttpResponse:
         return _render_followed(request)
     source = _replay_source(request)
     if source is None:
-        standing = playground_context(request, request.GET.get("as", ""))
+        playground = playground_context(request, request.GET.get("as", ""))
         name = request.GET.get("tool", "")
-        return _render_page(request, standing, _new_form(standing, name) if name else None)
+        return _render_page(request, playground, _new_form(playground, name) if name else None)
     agents = impersonable_agents(request.caller.user_id).filter(active=True)
     mine = not source.agent or agents.filter(slug=source.agent).exists()
-    standing = playground_context(request, source.agent if mine else "")
-    play = _new_form(standing, source.tool, source)
+    playground = playground_context(request, source.agent if mine else "")
+    play = _new_form(playground, source.tool, source)
     play.instead_of = "" if mine else source.agent
-    return _render_page(request, standing, play)
+    return _render_page(request, playground, play)
 
 
 def playground_context(request: PageRequest, agent: str) -> PlaygroundContext:
@@ -180,7 +180,7 @@ def current_response(execution: Execution) -> PlaygroundResponse:
     if refusal is not None:
         return refusal_response(refusal, execution.request_id)
     held = confirmations.of_executions([execution]).get(execution.pk)
-    status = HTTPStatus.OK if execution.over else HTTPStatus.ACCEPTED
+    status = HTTPStatus.OK if execution.is_final else HTTPStatus.ACCEPTED
     return PlaygroundResponse(
         status, _body_text(execution_shape(execution, held)), execution.observation
     )
@@ -194,11 +194,11 @@ def refusal_response(refusal: ToolcribError, request_id: str = "") -> Playground
 def _handle_form(request: PageRequest) -> HttpResponse:
     """Call through the execution pipeline; or show the form for another caller, or snippets."""
     data = request.POST
-    standing = playground_context(request, data.get("as", ""))
+    playground = playground_context(request, data.get("as", ""))
     if not data.get("tool"):
         raise Malformed("Choose a tool first.")
-    tool = standing.tool(data["tool"])
-    play = PlaygroundForm(tool, new_attempt(tool, standing.caller, standing.snapshot))
+    tool = playground.tool(data["tool"])
+    play = PlaygroundForm(tool, new_attempt(tool, playground.caller, playground.snapshot))
     usual = replace(play.attempt)
     play.attempt.fill(data)
     parameters = play.read(data)
@@ -207,16 +207,16 @@ def _handle_form(request: PageRequest) -> HttpResponse:
         play.attempt.groups, play.attempt.offered = usual.groups, usual.offered
     elif not play.flawed:
         if data.get("do") != "write":
-            _execute(request, standing, play, parameters)
+            _execute(request, playground, play, parameters)
         play.snippets = _call_snippets(request, play, parameters)
     if request.htmx:
-        return render(request, f"{TEMPLATE}#play", _template_context(request, standing, play))
-    return _render_page(request, standing, play)
+        return render(request, f"{TEMPLATE}#play", _template_context(request, playground, play))
+    return _render_page(request, playground, play)
 
 
 def _execute(
     request: PageRequest,
-    standing: PlaygroundContext,
+    playground: PlaygroundContext,
     play: PlaygroundForm,
     parameters: dict[str, Any],
 ) -> None:
@@ -224,7 +224,7 @@ def _execute(
     call = Call(play.tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
     wait_s = LIVE_WAIT_S if request.htmx else WAIT_S
     try:
-        execution = actions.execute(caller=standing.caller, call=call, wait_s=wait_s)
+        execution = actions.execute(caller=playground.caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         row = attempt.refused(refusal)
         play.answer = refusal_response(refusal)
@@ -271,10 +271,10 @@ def _replay_source(request: PageRequest) -> ReplaySource | None:
 
 
 def _new_form(
-    standing: PlaygroundContext, name: str, source: ReplaySource | None = None
+    playground: PlaygroundContext, name: str, source: ReplaySource | None = None
 ) -> PlaygroundForm:
-    tool = standing.tool(name)
-    play = PlaygroundForm(tool, new_attempt(tool, standing.caller, standing.snapshot))
+    tool = playground.tool(name)
+    play = PlaygroundForm(tool, new_attempt(tool, playground.caller, playground.snapshot))
     if source is None:
         play.raw = pretty(play.attempt.form.parameters())
         for item in play.attempt.form.all_fields:
@@ -292,7 +292,7 @@ def _new_form(
 
 def _compare_finished(before: Execution | None, after: Execution | None) -> ReplayComparison | None:
     """The comparison, once the new call is over too."""
-    return compare_results(before, after) if before and after and after.over else None
+    return compare_results(before, after) if before and after and after.is_final else None
 
 
 def _call_snippets(
@@ -310,21 +310,21 @@ def _call_snippets(
 
 
 def _render_page(
-    request: PageRequest, standing: PlaygroundContext, play: PlaygroundForm | None
+    request: PageRequest, playground: PlaygroundContext, play: PlaygroundForm | None
 ) -> HttpResponse:
-    context = _template_context(request, standing, play)
+    context = _template_context(request, playground, play)
     if play is not None:
         return render(request, TEMPLATE, context)
     words = request.GET.get("q", "").strip()[:200]
-    context |= {"q": words, **_search_tools(standing, words)}
+    context |= {"q": words, **_search_tools(playground, words)}
     if request.htmx.target != "found":
         return render(request, TEMPLATE, context)
     part = render(request, f"{TEMPLATE}#found", context)
-    return replace_url(part, _playground_url({"q": words, "as": standing.agent}))
+    return replace_url(part, _playground_url({"q": words, "as": playground.agent}))
 
 
 def _template_context(
-    request: PageRequest, standing: PlaygroundContext, play: PlaygroundForm | None
+    request: PageRequest, playground: PlaygroundContext, play: PlaygroundForm | None
 ) -> dict[str, Any]:
     return {
         "play": play,
@@ -334,17 +334,17 @@ def _template_context(
         "answer": play.answer if play else None,
         "compared": play.compared if play else None,
         "again": play.again if play else None,
-        "agent": standing.agent,
+        "agent": playground.agent,
         "agents": impersonable_slugs(request),
         "history": _call_history(request),
     }
 
 
-def _search_tools(standing: PlaygroundContext, words: str) -> dict[str, Any]:
-    tools = visible_tools(standing.viewer, standing.snapshot)
+def _search_tools(playground: PlaygroundContext, words: str) -> dict[str, Any]:
+    tools = visible_tools(playground.viewer, playground.snapshot)
     if words:
         tools = tuple(
-            one.tool for one in relevant_tools(rank_tools(standing.snapshot, words, list(tools)))
+            one.tool for one in relevant_tools(rank_tools(playground.snapshot, words, list(tools)))
         )
     return {"found": tools[:MOST_FOUND], "total": len(tools)}
 

@@ -59,7 +59,7 @@ def from_execution(person: Caller, identifier: UUID) -> ReplaySource:
         groups=execution.requested_groups,
         state=execution.state,
         agent=execution.agent.slug if execution.agent else "",
-        again=execution if execution.over else None,
+        again=execution if execution.is_final else None,
         emptied=emptied,
     )
 
@@ -81,7 +81,7 @@ def from_record(person: Caller, identifier: UUID) -> ReplaySource:
         groups=_string_list(details.get("requested_groups")),
         state=_optional_string(details.get("state")),
         agent=record.actor if record.actor_kind == "agent" else "",
-        again=again if again and again.over else None,
+        again=again if again and again.is_final else None,
         emptied=emptied,
     )
 
@@ -124,7 +124,7 @@ def find_replayed_execution(person: Caller, identifier: str, tool: str) -> Execu
     except ValueError:
         return None
     found = rows.select_related("tool_version", "organization").first()
-    return found if found is not None and found.over else None
+    return found if found is not None and found.is_final else None
 
 
 def _find_execution(person: Caller, identifier: UUID | None) -> Execution | None:

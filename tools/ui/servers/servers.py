@@ -46,7 +46,7 @@ class McpServerRow:
 
     row: McpServer
     transport: str
-    standing: SourceStatus
+    status: SourceStatus
     error: list[VisiblePiece]
     breaker: bool
     listed: int | None
@@ -83,7 +83,7 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
         "row": row,
         "transport": TRANSPORTS[Transport(row.transport)],
         "shape": mcp_server_shape(row),
-        "standing": server_status(row),
+        "source_status": server_status(row),
         "error": visible_pieces(row.last_error),
         "breaker": _is_breaker_open(row),
         "tools": tools,
@@ -187,7 +187,7 @@ def _server_row(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRo
     return McpServerRow(
         row=row,
         transport=TRANSPORTS[Transport(row.transport)],
-        standing=server_status(row),
+        status=server_status(row),
         error=visible_pieces(row.last_error) if row.dead_since else [],
         breaker=_is_breaker_open(row),
         listed=None if row.snapshot is None else len(row.snapshot),

@@ -118,7 +118,7 @@ def render_service(
     waits = row.announced and row.status != ServiceStatus.APPROVED
     context = {
         "row": row,
-        "standing": service_status(row, life),
+        "source_status": service_status(row, life),
         "life": life,
         "tools": tools,
         "review": review_announcement(row, tools) if row.announced else None,

@@ -56,7 +56,9 @@ class LayerAttacks:
 def notice(request: HttpRequest) -> dict[str, Any]:
     """A context processor: the sandbox notice, computed when the page of a user who manages tools
     shows it."""
-    return {"wall": SimpleLazyObject(lambda: _user_notice(getattr(request, "user", None)))}
+    return {
+        "sandbox_notice": SimpleLazyObject(lambda: _user_notice(getattr(request, "user", None)))
+    }
 
 
 def manages_tools(user: User | AnonymousUser | None) -> bool:
@@ -129,7 +131,7 @@ def _state_context(state: SandboxdState) -> dict[str, Any]:
         "checked_at": datetime.fromtimestamp(capability.checked_at, UTC),
         "levels": [_level_row(level, verdict) for level, verdict in capability.levels.items()],
         "backends": capability.backends.items(),
-        "tried": tried,
+        "layers": tried,
         "contained": sum(len(one.contained) for one in tried),
         "attacks": len(capability.attacks),
     }

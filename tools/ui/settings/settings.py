@@ -163,7 +163,7 @@ def _format_number(text: str) -> str:
 
 def _setting_row(one: SettingStatus) -> SettingRow:
     setting = one.described
-    if not one.shown:
+    if not one.has_value:
         value = "set" if one.source else ""
     elif isinstance(one.value, str):
         value = one.value

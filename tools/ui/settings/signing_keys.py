@@ -88,7 +88,7 @@ def _render_preview(request: PageRequest, row: SigningKey) -> HttpResponse:
 
 def _key_rows(request: PageRequest, rows: list[SigningKey]) -> list[SigningKeyRow]:
     organization_id = request.caller.organization_id
-    noted = newest.of(organization_id)
+    noted = newest.read_state(organization_id)
     signed = ToolVersion.objects.filter(
         tool__organization_id=organization_id, key_id__in=[row.key_id for row in rows]
     )

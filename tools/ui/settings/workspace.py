@@ -66,12 +66,12 @@ class DirectoryEntry:
 @page
 def directory_page(request: PageRequest) -> HttpResponse:
     path, offset = _parse_path(request), _parse_offset(request)
-    look = _read_workspace(
+    file_view = _read_workspace(
         request, {"path": path or ".", "what": "listing", "offset": offset, "length": PAGE_SIZE}
     )
-    output = look.output or {"entries": [], "count": 0, "next_offset": None}
+    output = file_view.output or {"entries": [], "count": 0, "next_offset": None}
     context = {
-        "look": look,
+        "file_view": file_view,
         "trail": _breadcrumbs(path),
         "entries": [_directory_entry(path, one) for one in output["entries"]],
         "count": output["count"],
@@ -79,7 +79,7 @@ def directory_page(request: PageRequest) -> HttpResponse:
         "after": _next_url("workspace", path, output["next_offset"]),
         "organization": request.user.organization,
     }
-    return render(request, DIRECTORY_TEMPLATE, context, status=look.status)
+    return render(request, DIRECTORY_TEMPLATE, context, status=file_view.status)
 
 
 @require_safe
@@ -87,18 +87,20 @@ def directory_page(request: PageRequest) -> HttpResponse:
 def file_page(request: PageRequest) -> HttpResponse:
     """A part of a file, if it is text."""
     path, offset = _parse_path(request), _parse_offset(request)
-    look = _read_workspace(request, {"path": path, "offset": offset, "length": PIECE_BYTES})
-    output = look.output or {"content": "", "next_offset": None}
+    file_view = _read_workspace(request, {"path": path, "offset": offset, "length": PIECE_BYTES})
+    output = file_view.output or {"content": "", "next_offset": None}
     context = {
-        "look": look,
+        "file_view": file_view,
         "trail": _breadcrumbs(path),
-        "binary": look.code == "ENCODING_MISMATCH",
+        "binary": file_view.code == "ENCODING_MISMATCH",
         "content": visible_pieces(output["content"]),
         "first": _page_url("workspace-file", path, 0) if offset else "",
         "after": _next_url("workspace-file", path, output["next_offset"]),
         "download": _page_url("workspace-download", path, 0),
     }
-    return render(request, FILE_TEMPLATE, context, status=200 if context["binary"] else look.status)
+    return render(
+        request, FILE_TEMPLATE, context, status=200 if context["binary"] else file_view.status
+    )
 
 
 @require_safe
@@ -106,11 +108,11 @@ def file_page(request: PageRequest) -> HttpResponse:
 def download_file(request: PageRequest) -> HttpResponseBase:
     """The whole file, as a download that a browser does not open."""
     path = _parse_path(request)
-    look = _read_workspace(request, {"path": path, "encoding": "base64"})
-    if look.output is None:
-        context = {"look": look, "trail": _breadcrumbs(path), "download": ""}
-        return render(request, FILE_TEMPLATE, context, status=look.status)
-    raw = base64.b64decode(look.output["content"])
+    file_view = _read_workspace(request, {"path": path, "encoding": "base64"})
+    if file_view.output is None:
+        context = {"file_view": file_view, "trail": _breadcrumbs(path), "download": ""}
+        return render(request, FILE_TEMPLATE, context, status=file_view.status)
+    raw = base64.b64decode(file_view.output["content"])
     response = HttpResponse(raw, content_type="application/octet-stream")
     name = "".join(one if one.isprintable() else "_" for one in path.rpartition("/")[2])
     response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)

@@ -100,7 +100,7 @@ def split_names(text: str) -> list[str]:
 def explain_page(request: PageRequest) -> HttpResponse:
     search = ExplanationQuery.of_query(request.GET)
     about, everything = subject_of(request.caller, search.agent or None)
-    asked = EffectiveRequest.of(search.group_names(about), search.state or None)
+    asked = EffectiveRequest.from_options(search.group_names(about), search.state or None)
     explanation = Explanation(about, asked, snapshot_for(about), everything)
     tools, refused = _find_tools(explanation, search)
     shown = Paginator(refused if search.refused else tools, PAGE_SIZE).get_page(
@@ -118,7 +118,7 @@ def explain_page(request: PageRequest) -> HttpResponse:
         "counts": {"all": len(tools), "refused": len(refused)},
         "shown": shown,
         "links": _page_links(search, shown),
-        "rows": [_tool_row(explanation.of(tool)) for tool in shown.object_list],
+        "rows": [_tool_row(explanation.explain(tool)) for tool in shown.object_list],
         "state": asked.state,
         "default_state": DEFAULT_STATE,
         "part": wants_results(request),
@@ -178,7 +178,7 @@ def _tool_row(explained: Explained) -> dict[str, Any]:
     return {
         "tool": explained.tool,
         "available": explained.available,
-        "held": explained.held,
+        "needs_approval": explained.needs_approval,
         "refused_by": GATE_LABELS.get(refused_by.gate, refused_by.gate) if refused_by else "",
         "cells": cells,
         "refusals": [cell for cell in cells if not cell["passed"]],

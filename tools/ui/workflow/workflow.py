@@ -224,7 +224,7 @@ def _state_box(node: StateNode, column: int) -> LayoutBox:
     else:
         caption = f"start · {count}" if node.name == START else count
     return LayoutBox(
-        column, [shorten_name(node.name), caption], kind=_state_kind(node), hint=node.name
+        column, [shorten_name(node.name), caption], kind=_state_kind(node), tooltip=node.name
     )
 
 

@@ -65,7 +65,7 @@ def simulator_page(request: PageRequest) -> HttpResponse:
     groups = split_names(way.groups) or sorted(about.granted_groups)
     walk = walked(
         about,
-        EffectiveRequest.of(groups, way.start or None),
+        EffectiveRequest.from_options(groups, way.start or None),
         way.steps,
         snapshot=snapshot_for(about),
         everything=everything,

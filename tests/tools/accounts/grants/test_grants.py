@@ -44,7 +44,7 @@ def covered(caller: Caller) -> set[str]:
     """The tools that pass the object permission gate."""
     organization = Organization.objects.get(pk=caller.organization_id)
     snapshot = registry.snapshot(organization.pk, organization.revision)
-    held = grants.of(caller, snapshot.revision)
+    held = grants.find_grants(caller, snapshot.revision)
     return {tool.name for tool in snapshot.tools.values() if held.cover(tool, snapshot)}
 
 
@@ -173,7 +173,7 @@ def test_what_is_remembered_for_one_caller_is_no_answer_for_another(organization
 def test_a_cold_process_asks_three_questions(organization):
     caller = caller_of_agent(bare(organization))
     with CaptureQueriesContext(connection) as queries:
-        grants.of(caller, caller.revision)
+        grants.find_grants(caller, caller.revision)
     assert len(queries) == 3
 
 
@@ -182,7 +182,7 @@ def test_the_refusal_says_whom_to_ask(organization):
     caller = caller_of_agent(bare(organization))
     snapshot = registry.snapshot(organization.pk, caller.revision)
     question = question_of(
-        caller, snapshot.tools["echo"], EffectiveRequest.of(None, None), snapshot
+        caller, snapshot.tools["echo"], EffectiveRequest.from_options(None, None), snapshot
     )
     verdict = next(one for one in explain(question) if one.gate == "object_permission")
     assert (verdict.passed, verdict.code) == (False, "tool_not_granted")
@@ -198,7 +198,7 @@ def missing(caller: Caller, needs: list[str]) -> list[str]:
     organization.refresh_from_db()
     snapshot = registry.snapshot(organization.pk, organization.revision)
     question = question_of(
-        caller, snapshot.tools["needy"], EffectiveRequest.of(None, None), snapshot
+        caller, snapshot.tools["needy"], EffectiveRequest.from_options(None, None), snapshot
     )
     verdict = next(one for one in explain(question) if one.gate == "required_permissions")
     return [] if verdict.passed else [verdict.code]
@@ -263,11 +263,11 @@ def test_people_groups_bring_no_permission_that_tools_require(organization):
 # --- granting and revoking ------------------------------------------------------------------------
 
 
-def given(giver: Caller, agent: Agent, **wanted: list[str]) -> list[GrantRow]:
+def add_grants(giver: Caller, agent: Agent, **wanted: list[str]) -> list[GrantRow]:
     return grant_actions.add_grants(giver=giver, kind="agent", name=agent.slug, wanted=wanted)
 
 
-def held(agent: Agent) -> dict[str, set[str]]:
+def direct_grants(agent: Agent) -> dict[str, set[str]]:
     return grant_queries.direct_grants(grant_queries.holder_of_agent(agent))
 
 
@@ -278,8 +278,8 @@ def revision(organization: Organization) -> int:
 def test_what_is_given_is_added_recorded_and_counted(organization):
     factories.tool(organization, "one", group=["desk"])
     agent, before = bare(organization, groups=["default"]), revision(organization)
-    given(superuser(organization), agent, tools=["one"], tool_groups=["desk"], groups=["desk"])
-    assert held(agent) == {
+    add_grants(superuser(organization), agent, tools=["one"], tool_groups=["desk"], groups=["desk"])
+    assert direct_grants(agent) == {
         "tools": {"one"}, "tool_groups": {"desk"}, "groups": {"default", "desk"},
         "permissions": set(),
     }  # fmt: skip
@@ -296,34 +296,34 @@ def test_what_is_given_is_added_recorded_and_counted(organization):
 
 def test_giving_again_changes_nothing_and_says_the_same(organization):
     agent, giver = bare(organization), superuser(organization)
-    first = given(giver, agent, permissions=["a", "a"])
+    first = add_grants(giver, agent, permissions=["a", "a"])
     evidence = AuditRecord.objects.filter(organization=organization.slug)
     before, records = revision(organization), evidence.count()
-    assert given(giver, agent, permissions=["a"]) == first
+    assert add_grants(giver, agent, permissions=["a"]) == first
     assert (revision(organization), evidence.count()) == (before, records)
 
 
 def test_what_is_taken_is_gone_and_cannot_be_taken_twice(organization):
     agent, giver = bare(organization), superuser(organization)
-    (row,) = given(giver, agent, tools=["read_file"])
+    (row,) = add_grants(giver, agent, tools=["read_file"])
     grant_actions.revoke_grant(giver=giver, row=row)
-    assert held(agent)["tools"] == set()
+    assert direct_grants(agent)["tools"] == set()
     with pytest.raises(NotFound):
         grant_actions.revoke_grant(giver=giver, row=row)
 
 
 def test_the_grant_of_everything_is_given_and_taken_beside_the_others(organization):
     agent, giver = bare(organization), superuser(organization)
-    given(giver, agent, tools=["*", "read_file"])
+    add_grants(giver, agent, tools=["*", "read_file"])
     grant_actions.revoke_grant(giver=giver, row=GrantRow("agent", agent.slug, "tool", "*"))
-    assert held(agent)["tools"] == {"read_file"}
+    assert direct_grants(agent)["tools"] == {"read_file"}
 
 
 def test_nothing_is_given_when_one_name_is_not_there(organization):
     agent, giver = bare(organization), superuser(organization)
     with pytest.raises(NotFound):
-        given(giver, agent, permissions=["a"], tools=["read_file", "ghost"])
-    assert held(agent)["permissions"] == held(agent)["tools"] == set()
+        add_grants(giver, agent, permissions=["a"], tools=["read_file", "ghost"])
+    assert direct_grants(agent)["permissions"] == direct_grants(agent)["tools"] == set()
 
 
 ESCALATIONS = {
@@ -341,7 +341,7 @@ ESCALATIONS = {
 
 @pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("wanted", ESCALATIONS.values(), ids=ESCALATIONS)
-def test_nobody_gives_what_they_do_not_hold(organization, wanted):
+def test_a_giver_cannot_grant_more_than_its_own_grants(organization, wanted):
     person = factories.person(
         organization, granted_groups=["default", "read-only"], granted_permissions=["a"]
     )
@@ -349,9 +349,9 @@ def test_nobody_gives_what_they_do_not_hold(organization, wanted):
     assign_perm("execute_tool", person, organization.tools.get(name="read_file"))
     giver, agent = caller_of_user(person), bare(organization, groups=["default"])
     with pytest.raises(Forbidden) as refusal:
-        given(giver, agent, **wanted)
+        add_grants(giver, agent, **wanted)
     assert refusal.value.code == "grant_beyond_own"
-    assert held(agent) == {
+    assert direct_grants(agent) == {
         "tools": set(), "tool_groups": set(), "groups": {"default"}, "permissions": set(),
     }  # fmt: skip
 
@@ -376,17 +376,17 @@ def test_a_person_gives_what_they_hold_by_whatever_way(organization):
         "groups": ["desk"],
         "permissions": ["a"],
     }
-    given(giver, agent, **wanted)
-    assert held(agent) == {what: set(items) for what, items in wanted.items()}
+    add_grants(giver, agent, **wanted)
+    assert direct_grants(agent) == {what: set(items) for what, items in wanted.items()}
 
 
 def test_who_may_not_change_agents_gives_nothing_even_of_their_own(organization):
     giver = person_with(organization, "change_user", granted_permissions=["a"])
     with pytest.raises(Forbidden):
-        given(giver, bare(organization), permissions=["a"])
+        add_grants(giver, bare(organization), permissions=["a"])
 
 
-def test_nobody_changes_their_own_grants(organization):
+def test_users_and_agents_cannot_change_their_own_grants(organization):
     giver = person_with(organization, "change_user", granted_permissions=["a"])
     for change in (
         lambda: grant_actions.add_grants(
@@ -417,7 +417,7 @@ def test_taking_needs_no_holding(organization):
     agent = bare(organization, permissions=["b"])
     giver = person_with(organization, "change_agent")
     grant_actions.revoke_grant(giver=giver, row=GrantRow("agent", agent.slug, "permission", "b"))
-    assert held(agent)["permissions"] == set()
+    assert direct_grants(agent)["permissions"] == set()
 
 
 def test_a_persons_narrow_token_gives_nothing(organization):
@@ -454,7 +454,7 @@ def test_a_revocation_counts_wherever_its_holder_may_act(organization, through):
     def held_there() -> bool:
         other.refresh_from_db()
         there = caller_of_user(User.objects.get(pk=person.pk), organization=other)
-        return grants.of(there, other.revision).every
+        return grants.find_grants(there, other.revision).every
 
     assert held_there()
     row = GrantRow("people_group", keepers.name, "tool", "*")
@@ -462,7 +462,7 @@ def test_a_revocation_counts_wherever_its_holder_may_act(organization, through):
     assert not held_there()
 
 
-def test_a_tool_that_is_made_anew_is_not_granted_by_its_name(organization):
+def test_a_recreated_tool_is_not_granted_by_its_name(organization):
     tool = factories.tool(organization)
     agent = bare(organization, tools=["echo"])
     catalog.delete_tool(tool=tool, by=factories.by(organization))
@@ -470,7 +470,7 @@ def test_a_tool_that_is_made_anew_is_not_granted_by_its_name(organization):
     assert covered(caller_of_agent(agent)) == set()
 
 
-def test_a_group_that_is_made_anew_is_not_granted_by_its_name(organization):
+def test_a_recreated_group_is_not_granted_by_its_name(organization):
     group = group_of(organization, "desk")
     agent = bare(organization, tool_groups=["desk"])
     delete_group(group=group, by=factories.by(organization))
@@ -500,8 +500,8 @@ def test_grants_of_many_are_read_at_once_and_are_those_of_each(organization: Org
     assert callers == [caller_of_agent(agent) for agent in agents]
     with CaptureQueriesContext(connection) as queries:
         grants.learn(callers, callers[0].revision)
-        learned = [grants.of(caller, caller.revision) for caller in callers]
+        learned = [grants.find_grants(caller, caller.revision) for caller in callers]
     assert len(queries) == 3
     grants.forget()
-    assert learned == [grants.of(caller, caller.revision) for caller in callers]
+    assert learned == [grants.find_grants(caller, caller.revision) for caller in callers]
     assert learned[0].tools == {tool.pk} and learned[1].groups == {"barn"} and learned[2].every

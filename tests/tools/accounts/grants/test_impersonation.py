@@ -42,39 +42,39 @@ def as_agent(person: User, agent: Agent) -> Caller:
 
 
 @pytest.mark.parametrize("held", [(), ("impersonate_agent",), ("view_execution", "view_agent")])
-def test_nobody_acts_as_an_agent_without_both_permissions(
+def test_impersonation_needs_both_permissions(
     organization: Organization, agent: Agent, held: tuple[str, ...]
 ) -> None:
-    somebody = factories.person(organization)
-    factories.permit(somebody, *held)
-    assert list(impersonable_agents(somebody.pk)) == []
+    user = factories.person(organization)
+    factories.permit(user, *held)
+    assert list(impersonable_agents(user.pk)) == []
     with pytest.raises(NotFound):
-        as_agent(somebody, agent)
+        as_agent(user, agent)
 
 
-def test_an_agent_of_another_organization_is_nobodys(person: User) -> None:
+def test_an_agent_of_another_organization_cannot_be_impersonated(person: User) -> None:
     theirs = factories.agent(factories.organization(f"org-{uuid4().hex[:12]}"), "theirs")
-    for somebody in (person, factories.superuser(person.organization)):
+    for user in (person, factories.superuser(person.organization)):
         with pytest.raises(NotFound):
-            as_agent(somebody, theirs)
+            as_agent(user, theirs)
 
 
 def test_it_can_be_granted_for_one_agent_alone(organization: Organization, agent: Agent) -> None:
-    another, somebody = factories.agent(organization), factories.person(organization)
-    factories.permit(somebody, "view_execution")
-    assign_perm("tools.impersonate_agent", somebody, another)
-    assert list(impersonable_agents(somebody.pk)) == [another]
+    another, user = factories.agent(organization), factories.person(organization)
+    factories.permit(user, "view_execution")
+    assign_perm("tools.impersonate_agent", user, another)
+    assert list(impersonable_agents(user.pk)) == [another]
     with pytest.raises(NotFound):
-        as_agent(somebody, agent)
+        as_agent(user, agent)
 
 
-def test_whoever_is_not_active_acts_as_nobody(person: User, agent: Agent) -> None:
+def test_an_inactive_user_cannot_impersonate(person: User, agent: Agent) -> None:
     User.objects.filter(pk=person.pk).update(is_active=False)
     assert not impersonable_agents(person.pk).exists()
     assert not impersonable_agents(agent.service_account.pk).exists()
 
 
-def test_nobody_acts_as_a_suspended_agent(person: User, agent: Agent) -> None:
+def test_a_suspended_agent_cannot_be_impersonated(person: User, agent: Agent) -> None:
     Agent.objects.filter(pk=agent.pk).update(active=False)
     with pytest.raises(Forbidden, match="suspended"):
         as_agent(person, agent)
@@ -116,7 +116,7 @@ def test_what_a_worker_records_names_the_person(person: User, agent: Agent) -> N
     assert caller.maker.name == person.username
 
 
-def test_ones_own_call_names_nobody_else(organization: Organization) -> None:
+def test_a_call_without_impersonation_records_no_other_user(organization: Organization) -> None:
     person = factories.superuser(organization)
     factories.tool(person.organization)
     caller = caller_at_playground(at_the_browser(person), "")
@@ -143,7 +143,7 @@ def held_by(person: User, agent: Agent) -> Execution:
 
 
 @pytest.mark.parametrize("superuser", [False, True])
-def test_nobody_agrees_to_the_call_they_made_in_an_agents_name(
+def test_an_impersonator_cannot_approve_their_own_call(
     person: User, agent: Agent, superuser: bool
 ) -> None:
     if superuser:
@@ -154,7 +154,7 @@ def test_nobody_agrees_to_the_call_they_made_in_an_agents_name(
         decisions.decide(caller=at_the_browser(person), word=word(confirmation))
 
 
-def test_somebody_else_agrees_to_it(person: User, agent: Agent) -> None:
+def test_another_user_approves_an_impersonated_call(person: User, agent: Agent) -> None:
     execution = held_by(person, agent)
     approve(execution.confirmation, approver(agent.organization))
     assert Execution.objects.get(pk=execution.pk).status == Status.PENDING

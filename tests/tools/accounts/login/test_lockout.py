@@ -74,12 +74,12 @@ def test_the_next_try_is_refused_with_how_long(admin_user: User, address) -> Non
     assert f"Try again in {answer['Retry-After']} seconds" in text(answer)
 
 
-def test_a_name_that_nobody_has_is_refused_alike(admin_user: User, address) -> None:
-    here, nobody = address(), User(username=f"nobody-{uuid4().hex}")
-    for user in (admin_user, nobody):
+def test_an_unknown_username_is_refused_alike(admin_user: User, address) -> None:
+    here, unknown_user = address(), User(username=f"nobody-{uuid4().hex}")
+    for user in (admin_user, unknown_user):
         for _ in range(PAIR_LIMIT.most):
             enter(here, user, "wrong")
-    known, unknown = (enter(here, user, "wrong") for user in (admin_user, nobody))
+    known, unknown = (enter(here, user, "wrong") for user in (admin_user, unknown_user))
     assert (known.status_code, unknown.status_code) == (429, 429)
     assert abs(int(known["Retry-After"]) - int(unknown["Retry-After"])) <= 30
 
@@ -294,7 +294,7 @@ def test_tries_at_once_do_not_all_pass(admin_user: User, address) -> None:
             one = lockout._run_script(
                 lockout._COUNT_SCRIPT,
                 lockout.counter_keys(admin_user.username, here),
-                [*lockout.PASSWORD.given, "here", 60],
+                [*lockout.PASSWORD.script_arguments, "here", 60],
             )
             (refused.append("no") if one[0] else passed.append(LoginAttempt()))
 

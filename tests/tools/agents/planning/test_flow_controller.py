@@ -11,9 +11,9 @@ from django.utils import timezone
 from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
-from tests.tools.agents.conftest import FAILS, SAYS, begun, reported
+from tests.tools.agents.conftest import FAILS, SAYS, begin_request, reported
 from tests.tools.approval_requests import approve, approver, at_the_browser, word
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts.grants import grant_actions
 from tools.agents.agent_requests import run_events
 from tools.approvals import decisions
@@ -70,7 +70,7 @@ def places(report):
     return [one.place for one in calls_of(report.run).exclude(tool_name="ask_model")]
 
 
-def said(model, number):
+def prompt_text(model, number):
     """The text of all messages of one prompt."""
     return "\n".join(one["content"] for one in model.questions[number]["messages"])
 
@@ -92,9 +92,9 @@ def strict(organization):
 
 
 @pytest.fixture
-def planned(asked):
+def planned(perform_request):
     def ask(**wanted):
-        return asked(pattern="plan", **wanted)
+        return perform_request(pattern="plan", **wanted)
 
     return ask
 
@@ -105,14 +105,14 @@ def waiting(agent, organization, model):
 
     def ask(*moves, **wanted):
         model.plays(*moves)
-        run = begun(agent, pattern="plan", **wanted)
+        run = begin_request(agent, pattern="plan", **wanted)
         work_off(organization)
         return run
 
     return ask
 
 
-def held(run):
+def pending_confirmation(run):
     return Confirmation.objects.get(execution__parent=run.pk, status="pending")
 
 
@@ -128,14 +128,14 @@ def test_a_plan_is_carried_out_and_answered_from(planned, model):
     assert (report.run.status, report.answer) == ("Success", "It was said twice.")
     assert outcomes(report) == {"one": "succeeded", "two": "succeeded"}
     assert [one.parameters for one in calls_of(report.run)[1:3]] == [{"text": "one"}] * 2
-    assert '{"said": "one"}' in said(model, 1)
+    assert '{"said": "one"}' in prompt_text(model, 1)
 
 
 @pytest.mark.part("agents")
 def test_a_plan_is_in_the_result_with_what_became_of_each_step(planned, model):
     model.plays(plan(step("a", confidence=0.8), step("b", "fail", "a")), plan(), "Half of it.")
-    told = planned(thresholds={"say": 0.75}).run.output["plan"]
-    first, second = told["steps"]
+    steps = planned(thresholds={"say": 0.75}).run.output["plan"]
+    first, second = steps["steps"]
     assert (first["confidence"], first["threshold"], first["why"]) == (0.8, 0.75, "for a")
     assert (first["number"], first["tool"], first["attempts"]) == (2, "say", 1)
     assert (second["depends_on"], second["threshold"]) == (["a"], 0.7)
@@ -145,24 +145,24 @@ def test_a_plan_is_in_the_result_with_what_became_of_each_step(planned, model):
 def test_a_plan_of_no_steps_leads_to_the_answer(planned, model):
     model.plays(plan(), "By myself.")
     report = planned(group=[])
-    assert report.answer == "By myself." and "(none)" in said(model, 0)
+    assert report.answer == "By myself." and "(none)" in prompt_text(model, 0)
 
 
 @pytest.mark.part("agents")
-def test_the_steps_are_told_as_those_of_other_runs(planned, model):
+def test_the_steps_are_reported_as_those_of_other_runs(planned, model):
     model.plays("no plan", plan(step("a"), step("b", "fail"), step("c", "say", "b")), plan(), "So.")
-    told = planned().steps
-    assert [one.number for one in told] == [1, 2, 3, 4, 5, 6, 7]
-    assert told[0].move.flaw and told[1].move.thought.startswith("A plan of 3 steps: a (say)")
-    acts = [(one.move.action.name, one.status) for one in told if one.move.action]
+    steps = planned().steps
+    assert [one.number for one in steps] == [1, 2, 3, 4, 5, 6, 7]
+    assert steps[0].move.flaw and steps[1].move.thought.startswith("A plan of 3 steps: a (say)")
+    acts = [(one.move.action.name, one.status) for one in steps if one.move.action]
     assert acts == [("say", "Success"), ("fail", "Failed"), ("say", "Skipped")]
-    assert told[6].move.answer == "So."
+    assert steps[6].move.answer == "So."
 
 
 @pytest.mark.part("agents")
 def test_events_are_only_ever_added_while_it_runs(agent, organization, model):
     model.plays("none", plan(step("a"), step("b", "fail"), step("c", "say", "b")), plan(), "So.")
-    run, before = begun(agent, pattern="plan"), []
+    run, before = begin_request(agent, pattern="plan"), []
     while waiting := queue.next_of_organization(organization.pk):
         perform(waiting[0])
         now = [(one.kind, one.data) for one in run_events(reported(agent, run))]
@@ -220,10 +220,10 @@ def test_transitions_of_a_plan_are_on_record_with_their_time(planned, model, wor
 
 
 @pytest.mark.part("agents")
-def test_the_planner_is_told_of_the_whole_workflow_and_of_nothing_else(planned, model, workflow):
+def test_the_planner_prompt_contains_the_whole_workflow_and_nothing_else(planned, model, workflow):
     model.plays(plan(), "Nothing.")
     planned(**workflow)
-    text = said(model, 0)
+    text = prompt_text(model, 0)
     assert "- complex-analysis:" in text and "[available in states: analysis; leads to" in text
     assert "text (any; required)" in text or "text (" in text
     for absent in ("- say:", "- hidden:", "ask_model", "run_agent"):
@@ -231,10 +231,10 @@ def test_the_planner_is_told_of_the_whole_workflow_and_of_nothing_else(planned, 
 
 
 @pytest.mark.part("agents")
-def test_states_that_no_tool_of_the_caller_leads_to_are_not_told_of(planned, model, workflow):
+def test_the_prompt_omits_states_that_no_tool_of_the_caller_leads_to(planned, model, workflow):
     model.plays(plan(), "Nothing.")
     planned(group=["compute", "admin"], state="undefined")
-    assert "complex-analysis" not in said(model, 0)
+    assert "complex-analysis" not in prompt_text(model, 0)
 
 
 @pytest.mark.part("agents")
@@ -256,7 +256,7 @@ def test_a_step_that_cannot_be_is_refused_before_anything_runs(
     model.plays(plan(*steps))
     report = planned(**workflow)
     assert (report.run.status, report.run.error_code) == ("Failed", "PLAN_UNFIT")
-    assert words in report.run.error_message and words in said(model, 1)
+    assert words in report.run.error_message and words in prompt_text(model, 1)
     assert places(report) == [] and len(model.questions) == 3
 
 
@@ -284,23 +284,25 @@ def test_what_a_reference_stands_for_is_looked_at_when_it_is_known(planned, mode
     strict(organization)
     wrong = step("two", "strict", text={"$step": "one"})
     model.plays(plan(step(), wrong), plan(), "It did not fit.")
-    (_, told) = planned().plan["steps"]
-    assert (told["outcome"], told["error_code"]) == ("refused", "invalid_parameters")
+    (_, steps) = planned().plan["steps"]
+    assert (steps["outcome"], steps["error_code"]) == ("refused", "invalid_parameters")
 
 
-def test_a_plan_that_was_refused_is_told_back_and_made_anew(planned, model):
+def test_a_refused_plan_is_sent_back_and_replanned(planned, model):
     model.plays("I think first.", plan(step("x", "hidden")), plan(step()), "Well.")
     report = planned()
     assert report.answer == "Well." and outcomes(report) == {"one": "succeeded"}
-    assert "not one JSON document" in said(model, 1)
-    assert "not in a requested group" in said(model, 2)
+    assert "not one JSON document" in prompt_text(model, 1)
+    assert "not in a requested group" in prompt_text(model, 2)
 
 
 @pytest.mark.part("agents")
 def test_a_plan_has_no_more_steps_than_the_run_has_turns(planned, model):
     model.plays(plan(step("a"), step("b"), step("c")), plan(step("a")), "Shorter.")
     report = planned(max_iterations=4)
-    assert report.answer == "Shorter." and "it has 3 steps, and 2 is the most" in said(model, 1)
+    assert report.answer == "Shorter." and "it has 3 steps, and 2 is the most" in prompt_text(
+        model, 1
+    )
 
 
 # --- during the run --
@@ -308,26 +310,30 @@ UNSURE = step("sure-not", confidence=0.4)
 
 
 @pytest.mark.part("agents")
-def test_below_the_threshold_a_person_is_asked_and_told_why(waiting, agent, organization):
+def test_below_the_threshold_approval_is_requested_with_the_reason(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two", "say", "sure-not")), "Done.")
     report = reported(agent, run)
     assert (report.run.status, outcomes(report)["sure-not"]) == ("Pending", "waiting")
-    (reason,) = held(run).reasons
+    (reason,) = pending_confirmation(run).reasons
     assert "confidence 0.40, threshold 0.70" in reason and "sure-not" in reason
-    approve(held(run), approver(organization))
+    approve(pending_confirmation(run), approver(organization))
     work_off(organization)
     assert outcomes(reported(agent, run)) == {"sure-not": "succeeded", "two": "succeeded"}
 
 
 def test_thresholds_are_by_tool(waiting, agent):
     run = waiting(plan(step(confidence=0.9)), "Done.", thresholds={"say": 0.95}, confidence=0.1)
-    assert held(run).reasons and outcomes(reported(agent, run)) == {"one": "waiting"}
+    assert pending_confirmation(run).reasons and outcomes(reported(agent, run)) == {
+        "one": "waiting"
+    }
 
 
-def test_a_no_is_an_outcome_and_nobody_is_asked_again(waiting, agent, organization, model):
+def test_a_rejection_is_an_outcome_and_approval_is_not_requested_again(
+    waiting, agent, organization, model
+):
     again = {**UNSURE, "id": "again", "arguments": {"text": "sure-not"}, "confidence": 1}
     run = waiting(plan(UNSURE, step("two", "say", "sure-not")), plan(again), "Refused.")
-    decide(held(run), organization, yes=False)
+    decide(pending_confirmation(run), organization, yes=False)
     work_off(organization)
     report = reported(agent, run)
     assert outcomes(report) == {"sure-not": "refused", "two": "skipped", "again": "refused"}
@@ -338,11 +344,11 @@ def test_a_no_is_an_outcome_and_nobody_is_asked_again(waiting, agent, organizati
 @pytest.mark.part("agents")
 def test_an_expiry_is_an_outcome(waiting, agent, organization):
     run = waiting(plan(UNSURE), plan(), "Nobody said yes.")
-    decisions.expire(held(run))
+    decisions.expire(pending_confirmation(run))
     work_off(organization)
     report = reported(agent, run)
-    (told,) = report.plan["steps"]
-    assert (told["outcome"], told["error_code"]) == ("refused", "confirmation_expired")
+    (steps,) = report.plan["steps"]
+    assert (steps["outcome"], steps["error_code"]) == ("refused", "confirmation_expired")
     assert report.answer == "Nobody said yes."
 
 
@@ -350,7 +356,7 @@ def test_what_is_revoked_while_a_plan_waits_does_not_run(waiting, agent, organiz
     run = waiting(plan(UNSURE, step("two", "open")), plan(), "Not all of it.")
     tool = Tool.objects.get(organization=organization, name="open")
     catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
-    approve(held(run), approver(organization))
+    approve(pending_confirmation(run), approver(organization))
     work_off(organization)
     report = reported(agent, run)
     assert report.plan["steps"][1]["error_code"] == "tool_disabled"
@@ -361,21 +367,21 @@ def test_groups_that_are_taken_away_count_at_once(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two")), "Not any more.")
     grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
     with pytest.raises(Conflict):
-        approve(held(run), approver(organization))
+        approve(pending_confirmation(run), approver(organization))
     work_off(organization)
     assert not calls_of(run).filter(tool_name="say", status="Success").exists()
 
 
 @pytest.mark.part("agents")
-def test_a_state_that_somebody_else_moved_is_seen(agent, organization, model, waiting):
+def test_a_state_that_another_caller_changed_is_seen(agent, organization, model, waiting):
     run = waiting(plan(UNSURE, step("two", "open")), plan(), "It was elsewhere.")
     session = reported(agent, run).session
     Session.objects.filter(pk=session).update(state="inside")
     with pytest.raises(Conflict):
-        approve(held(run), approver(organization))
+        approve(pending_confirmation(run), approver(organization))
     work_off(organization)
-    told = reported(agent, run).plan["steps"]
-    assert [one["error_code"] for one in told] == ["session_changed", "tool_not_in_state"]
+    steps = reported(agent, run).plan["steps"]
+    assert [one["error_code"] for one in steps] == ["session_changed", "tool_not_in_state"]
 
 
 @pytest.mark.part("agents")
@@ -390,7 +396,7 @@ def test_a_tool_that_was_added_may_be_planned_at_once(planned, model, organizati
 
 
 @pytest.mark.part("agents")
-def test_what_depends_on_a_failure_is_skipped_and_the_rest_planned_anew(planned, model):
+def test_what_depends_on_a_failure_is_skipped_and_the_rest_is_replanned(planned, model):
     first = plan(step("a"), step("b", "fail"), step("c", "say", "b"), step("d"))
     second = plan(step("e", "say", "a", text={"$step": "a", "path": "/output/said"}))
     model.plays(first, second, "In another way.")
@@ -399,11 +405,13 @@ def test_what_depends_on_a_failure_is_skipped_and_the_rest_planned_anew(planned,
         "a": "succeeded", "b": "failed", "c": "skipped", "d": "succeeded", "e": "succeeded",
     }  # fmt: skip
     assert report.plan["revisions"] == 2 and report.answer == "In another way."
-    assert "NOT_THERE: there is none" in said(model, 1) and "use new ids" in said(model, 1)
+    assert "NOT_THERE: there is none" in prompt_text(model, 1) and "use new ids" in prompt_text(
+        model, 1
+    )
 
 
 @pytest.mark.part("agents")
-def test_it_is_planned_anew_once(planned, model):
+def test_replanning_happens_once(planned, model):
     model.plays(plan(step("a", "fail")), plan(step("b", "fail")), "I could not.")
     report = planned()
     assert outcomes(report) == {"a": "failed", "b": "failed"} and report.answer == "I could not."
@@ -430,7 +438,7 @@ def test_a_step_that_may_be_repeated_is_tried_again_after_a_pause(
     factories.tool(organization, "shaky", delivery="idempotent", implementation={"source": FAILS})
     model.plays(plan(step("a", "shaky")), plan(), "It kept failing.")
     monkeypatch.setattr(call_attempts, "clock", timezone.now)
-    run = begun(agent, pattern="plan")
+    run = begin_request(agent, pattern="plan")
     work_off(organization)
     for pause_s in (1, 2):
         row, last = Execution.objects.get(pk=run.pk), calls_of(run).last()
@@ -474,8 +482,8 @@ def test_a_plan_is_on_record_before_and_after_it_is_carried_out(planned, model):
     assert "4711" not in json.dumps(accepted.details) and accepted.details["a_commitment"]
     assert payloads.open_payload(accepted.pk)["payload"]["a"] == {"text": "4711"}
     assert accepted.outcome == "started" and ended.outcome == "failure"
-    told = [(one["id"], one["outcome"], one["code"]) for one in ended.details["steps"]]
-    assert told == [("a", "succeeded", ""), ("b", "failed", "NOT_THERE")]
+    steps = [(one["id"], one["outcome"], one["code"]) for one in ended.details["steps"]]
+    assert steps == [("a", "succeeded", ""), ("b", "failed", "NOT_THERE")]
 
 
 def test_a_cancelled_run_says_what_became_of_its_plan(waiting, agent, organization):
@@ -484,37 +492,39 @@ def test_a_cancelled_run_says_what_became_of_its_plan(waiting, agent, organizati
     work_off(organization)
     report = reported(agent, run)
     (ended,) = codes(report, "PLAN.END")
-    told = [(one["outcome"], one["code"]) for one in ended.details["steps"]]
-    assert report.run.status == "Cancelled" and told[1] == ("skipped", "RUN_ENDED")
-    assert told[0][0] in ("refused", "failed")
+    steps = [(one["outcome"], one["code"]) for one in ended.details["steps"]]
+    assert report.run.status == "Cancelled" and steps[1] == ("skipped", "RUN_ENDED")
+    assert steps[0][0] in ("refused", "failed")
     assert report.run.error_details["plan"]["steps"][1]["outcome"] == "skipped"
 
 
 @pytest.mark.part("agents")
-def test_a_run_by_a_plan_is_replayed_without_a_call(asked, planned, model):
+def test_a_run_by_a_plan_is_replayed_without_a_call(perform_request, planned, model):
     moves = plan(step("a"), step("b", text={"$step": "a", "path": "/output/said"}))
     model.plays(moves, "First.")
     first = planned()
     model.plays(moves, "Second.")
-    report = asked(pattern="plan", replays=str(first.run.pk))
+    report = perform_request(pattern="plan", replays=str(first.run.pk))
     assert (report.answer, places(report)) == ("Second.", [])
     assert outcomes(report) == {"a": "succeeded", "b": "succeeded"}
 
 
 @pytest.mark.part("agents")
-def test_a_run_by_a_plan_is_gone_on_from(asked, planned, model):
+def test_a_run_by_a_plan_is_gone_on_from(perform_request, planned, model):
     model.plays(plan(step("a")), "First.")
     first = planned()
     model.plays(plan(), "Second.")
-    asked(pattern="plan", continues=str(first.run.pk))
-    assert '{"said": "a"}' in said(model, 2)
+    perform_request(pattern="plan", continues=str(first.run.pk))
+    assert '{"said": "a"}' in prompt_text(model, 2)
 
 
 @pytest.mark.part("agents")
-def test_who_may_not_call_what_it_called_does_not_go_on_from_it(planned, model, agent, asked):
+def test_who_may_not_call_what_it_called_does_not_go_on_from_it(
+    planned, model, agent, perform_request
+):
     model.plays(plan(step("a")), "First.")
     first = planned()
     tool = Tool.objects.get(organization=agent.organization, name="say")
     catalog.set_enabled(tool=tool, enabled=False, by=factories.by(agent.organization))
     with pytest.raises(Forbidden, match="same rights"):
-        asked(pattern="plan", continues=str(first.run.pk))
+        perform_request(pattern="plan", continues=str(first.run.pk))

@@ -138,7 +138,7 @@ def test_references_are_bounded():
         parse_plan(text(step(arguments=many), step("two")))
 
 
-def test_of_many_flaws_ten_are_told():
+def test_ten_of_many_flaws_are_reported():
     with pytest.raises(InvalidPlan, match="and 20 more") as refused:
         parse_plan(text(*({} for _ in range(10))))
     assert len(str(refused.value)) < 1_500

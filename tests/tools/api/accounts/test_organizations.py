@@ -15,7 +15,7 @@ from tools.models import Agent, LicenseTier, Organization, Tool
 
 
 @pytest.fixture
-def other(organization):
+def other_organization(organization):
     return factories.organization(f"org-{uuid4().hex[:12]}", "Teams")
 
 
@@ -25,25 +25,27 @@ def codes(place, actor):
 
 
 def test_another_tier_is_on_record_with_what_follows_where_it_was_set(
-    admin_api, admin_user, organization, other
+    admin_api, admin_user, organization, other_organization
 ):
     for number in range(12):
-        factories.tool(other, f"tool{number}")
-    changed = admin_api.patch(f"/organizations/{other.slug}", {"tier": "Core", "name": "New"})
+        factories.tool(other_organization, f"tool{number}")
+    changed = admin_api.patch(
+        f"/organizations/{other_organization.slug}", {"tier": "Core", "name": "New"}
+    )
     disabled = len(changed.json()["tier_change"]["disabled"])
     assert disabled > 0
-    assert codes(other.slug, admin_user) == [
+    assert codes(other_organization.slug, admin_user) == [
         *["REG.TOOL_DISABLE"] * disabled, "ADMIN.TIER_CHANGE", "ADMIN.ORGANIZATION_CHANGE",
     ]  # fmt: skip
     assert codes(organization.slug, admin_user) == []
 
 
 def test_a_changed_tier_is_on_record_wherever_something_follows(
-    admin_api, admin_user, organization, other
+    admin_api, admin_user, organization, other_organization
 ):
-    factories.tool(other, "shiny")
+    factories.tool(other_organization, "shiny")
     admin_api.patch("/tiers/Teams", {"max_custom_tools": 0})
-    assert codes(other.slug, admin_user) == ["REG.TOOL_DISABLE", "ADMIN.TIER_CHANGE"]
+    assert codes(other_organization.slug, admin_user) == ["REG.TOOL_DISABLE", "ADMIN.TIER_CHANGE"]
     assert codes(organization.slug, admin_user) == ["ADMIN.TIER_CHANGE"]
 
 

@@ -17,15 +17,15 @@ XSD = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:element name="
 
 
 @pytest.fixture
-def made(admin_api):
+def create_schema(admin_api):
     def make(name="order", document=ORDER, **given):
         return admin_api.post("/content-schemas", {"name": name, "document": document, **given})
 
     return make
 
 
-def test_a_schema_is_kept_read_listed_and_deleted(admin_api, made, organization):
-    answer = made(description="What a shop sends.", note="First.")
+def test_a_schema_is_kept_read_listed_and_deleted(admin_api, create_schema, organization):
+    answer = create_schema(description="What a shop sends.", note="First.")
     assert answer.status_code == 201, answer.json()
     body = answer.json()
     assert answer.headers["Location"] == "/api/v1/content-schemas/order"
@@ -43,8 +43,8 @@ def test_a_schema_is_kept_read_listed_and_deleted(admin_api, made, organization)
     assert {*codes.values_list("code", flat=True)} == {"REG.SCHEMA_CREATE", "REG.SCHEMA_DELETE"}
 
 
-def test_a_change_is_a_new_version_and_the_old_one_stays(admin_api, made):
-    made()
+def test_a_change_is_a_new_version_and_the_old_one_stays(admin_api, create_schema):
+    create_schema()
     changed = admin_api.put(
         "/content-schemas/order", {"document": {"type": "array"}, "note": "No."}
     )
@@ -59,8 +59,8 @@ def test_a_change_is_a_new_version_and_the_old_one_stays(admin_api, made):
 @pytest.mark.parametrize(
     ("kind", "document"), [("table-schema", TABLE), ("xml-schema", XSD), ("json-schema", {})]
 )
-def test_every_kind_is_kept(made, kind, document):
-    answer = made(kind=kind, document=document)
+def test_every_kind_is_kept(create_schema, kind, document):
+    answer = create_schema(kind=kind, document=document)
     assert (answer.status_code, answer.json()["current"]["document"]) == (201, document)
 
 
@@ -82,27 +82,27 @@ UNUSABLE = [
 ]
 
 
-def test_what_cannot_be_used_is_refused_and_named(made, organization, subtests):
+def test_what_cannot_be_used_is_refused_and_named(create_schema, organization, subtests):
     for given, field in UNUSABLE:
         with subtests.test(given=given, field=field):
-            body = check_error(made(**given), 400, "invalid_schema")
+            body = check_error(create_schema(**given), 400, "invalid_schema")
             assert [flaw["field"] for flaw in body["details"]["errors"]] == [field]
             assert not ContentSchema.objects.filter(organization=organization).exists()
 
 
-def test_a_name_is_taken_once(made):
-    made()
-    check_error(made(), 409, "schema_exists")
+def test_a_name_is_taken_once(create_schema):
+    create_schema()
+    check_error(create_schema(), 409, "schema_exists")
 
 
-def test_a_version_is_never_changed(made):
-    made()
+def test_a_version_is_never_changed(create_schema):
+    create_schema()
     with pytest.raises(Exception, match="never changed"):
         ContentSchemaVersion.objects.update(document={})
 
 
-def test_a_schema_has_no_more_than_a_thousand_versions(admin_api, made, organization):
-    made()
+def test_a_schema_has_no_more_than_a_thousand_versions(admin_api, create_schema, organization):
+    create_schema()
     row = ContentSchema.objects.get(organization=organization)
     ContentSchemaVersion.objects.bulk_create(
         ContentSchemaVersion(schema=row, number=number, document={}, digest="", created_by="x")
@@ -113,8 +113,8 @@ def test_a_schema_has_no_more_than_a_thousand_versions(admin_api, made, organiza
     assert row.versions.count() == 1000
 
 
-def test_a_schema_that_was_deleted_meanwhile_is_not_found(made, organization):
-    made()
+def test_a_schema_that_was_deleted_meanwhile_is_not_found(create_schema, organization):
+    create_schema()
     by, row = factories.by(organization), ContentSchema.objects.get(organization=organization)
     content_schemas.delete_schema(row=content_schemas.find_schema(organization, "order"), by=by)
     for late in (
@@ -128,8 +128,8 @@ def test_a_schema_that_was_deleted_meanwhile_is_not_found(made, organization):
     assert reported.count() == 1
 
 
-def test_a_schema_of_another_organization_is_not_there(made):
-    made()
+def test_a_schema_of_another_organization_is_not_there(create_schema):
+    create_schema()
     elsewhere = factories.organization("elsewhere")
     token = factories.token(factories.superuser(elsewhere), scopes=["read", "manage"])
     theirs = Api(token)

@@ -302,7 +302,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def taken() -> list[tuple[str, str]]:
+def reserved_segments() -> list[tuple[str, str]]:
     """The reserved path segments, by the kind of row that is named there."""
     split = [one.strip("/").split("/") for one in addresses("") if not one.startswith("admin/")]
     fixed, named = defaultdict(set), set()
@@ -336,10 +336,10 @@ MADE_BY = {
 
 
 def test_an_address_has_been_found_for_each_kind():
-    assert {kind for kind, _ in taken()} == set(MADE_BY)
+    assert {kind for kind, _ in reserved_segments()} == set(MADE_BY)
 
 
-@pytest.mark.parametrize(("kind", "name"), taken())
+@pytest.mark.parametrize(("kind", "name"), reserved_segments())
 def test_nothing_is_named_like_an_address(admin_api, kind, name):
     path, body = MADE_BY[kind]
     refusal = check_error(admin_api.post(path, body(name)), 400)

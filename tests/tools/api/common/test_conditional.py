@@ -306,8 +306,8 @@ def test_what_a_put_would_make_matches_no_tag(tried):
 
 
 def test_who_may_not_change_it_is_refused_first(tried):
-    nobody = manager_api(factories.person(tried.side.organization))
-    answer = nobody.patch("/groups/spare", {"description": "x"}, **{"If-Match": STALE})
+    unpermitted = manager_api(factories.person(tried.side.organization))
+    answer = unpermitted.patch("/groups/spare", {"description": "x"}, **{"If-Match": STALE})
     check_error(answer, 403, "not_permitted")
 
 

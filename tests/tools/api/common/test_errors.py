@@ -278,7 +278,7 @@ def test_a_grant_in_one_organization_is_not_remembered_for_another(organization)
         other.refresh_from_db()
         there = caller_of_user(User.objects.get(pk=person.pk), organization=other)
         snapshot = registry.snapshot(other.pk, other.revision)
-        return grants.of(there, other.revision).cover(snapshot.tools["theirs"], snapshot)
+        return grants.find_grants(there, other.revision).cover(snapshot.tools["theirs"], snapshot)
 
     assert held_there()
     remove_perm("execute_tool", person, tool)

@@ -16,7 +16,7 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tests.tools.api.test_approvals import Browser, said
+from tests.tools.api.test_approvals import Browser, decision_body
 from tests.tools.api.test_authorization_matrix import ADDRESSES
 from tests.tools.approval_requests import approver
 from tests.tools.shapes import check_error
@@ -248,7 +248,7 @@ def test_a_cancellation_is_answered_the_same_when_it_is_sent_twice(api, echo, or
 
 def test_a_decision_is_counted_once(organization, confirmation):
     browser = Browser(approver(organization))
-    path, word = f"/confirmations/{confirmation.pk}/approve", said(confirmation)
+    path, word = f"/confirmations/{confirmation.pk}/approve", decision_body(confirmation)
     first, again = (browser("POST", path, word, **KEY) for _ in range(2))
     assert first.status_code == 200 and again.content == first.content
     assert again[REPLAYED] == "true"
@@ -465,12 +465,12 @@ def test_a_wrong_password_gets_no_replay(admin_user):
 def at_once(number: int, ask: Any) -> list[Any]:
     answers, start = [], threading.Barrier(number)
 
-    def one() -> None:
+    def send_request() -> None:
         start.wait()
         answers.append(ask())
         connection.close()
 
-    threads = [threading.Thread(target=one) for _ in range(number)]
+    threads = [threading.Thread(target=send_request) for _ in range(number)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     return answers

@@ -392,7 +392,7 @@ def test_the_list_of_agents_asks_as_much_of_four_as_of_one(
     for slug in ("two", "three", "four"):
         factories.agent(organization, slug, tools=["*"], groups=["default"])
     assert fewest(admin_client, "/api/v1/agents", few) <= few
-    assert shown(admin_client, "/api/v1/agents") == 4
+    assert count_rows(admin_client, "/api/v1/agents") == 4
 
 
 @pytest.mark.timeout(300)
@@ -404,12 +404,12 @@ def test_a_list_asks_as_much_of_many_rows_as_of_few(organization: Organization) 
     lists = addresses(side)
     more(side, reader, FEW)
     few = {name: fewest(client, address) for name, address in lists.items()}
-    rows = {name: shown(client, address) for name, address in lists.items()}
+    rows = {name: count_rows(client, address) for name, address in lists.items()}
     more(side, reader, 3 * FEW)
     many = {name: fewest(client, address, few[name]) for name, address in lists.items()}
     assert {name: (few[name], many[name]) for name in lists if many[name] > few[name]} == {}
     fixed = {"api-tiers"}  # their number is fixed
-    grown = {name for name, address in lists.items() if shown(client, address) > rows[name]}
+    grown = {name for name, address in lists.items() if count_rows(client, address) > rows[name]}
     assert lists.keys() - grown == fixed
 
 
@@ -436,7 +436,7 @@ def fewest(client: Client, address: str, enough: int = 0) -> int:
     return min(found)
 
 
-def shown(client: Client, address: str) -> int:
+def count_rows(client: Client, address: str) -> int:
     body = client.get(address).json()
     return len(body["nodes"] if "nodes" in body else body["results"])
 

@@ -19,11 +19,11 @@ def gave(agent, output, **fields):
     """A completed execution whose output is stored as in production."""
     factories.tool(agent.organization)
     execution = factories.execution(agent)
-    parcel = outputs.packed(output)
-    outputs.put_away(execution.organization_id, parcel)
+    stored = outputs.packed(output)
+    outputs.put_away(execution.organization_id, stored)
     factories.end_execution(
-        execution, output=parcel.output, output_digest=parcel.digest, output_type=parcel.type,
-        output_bytes=parcel.size, **fields,
+        execution, output=stored.output, output_digest=stored.digest, output_type=stored.type,
+        output_bytes=stored.size, **fields,
     )  # fmt: skip
     return f"/executions/{execution.pk}/output"
 

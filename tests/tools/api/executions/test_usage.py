@@ -26,7 +26,7 @@ def echo(organization):
     return factories.tool(organization, group=["default", "read-only"])
 
 
-def made(agent, name="echo", **fields):
+def completed_execution(agent, name="echo", **fields):
     """A completed execution with these fields."""
     execution = factories.execution(agent, name)
     fields = {"status": "Success", "completed_at": timezone.now(), "cost": Decimal(1)} | fields
@@ -45,13 +45,23 @@ def rows(api, query=""):
 
 @pytest.mark.usefixtures("echo")
 def test_every_kind_of_end_is_counted_once_and_paid_for_or_not(admin_api, agent):
-    made(agent), made(agent, cached=True, cached_from=uuid4(), cost=Decimal("0.25"))
-    made(agent, status="Failed"), made(agent, status="Timeout"), made(agent, status="SandboxError")
-    made(agent, status="Cancelled"), made(agent, status="Cancelled", started_at=timezone.now())
-    made(agent, status="PermissionDenied")
+    (
+        completed_execution(agent),
+        completed_execution(agent, cached=True, cached_from=uuid4(), cost=Decimal("0.25")),
+    )
+    (
+        completed_execution(agent, status="Failed"),
+        completed_execution(agent, status="Timeout"),
+        completed_execution(agent, status="SandboxError"),
+    )
+    (
+        completed_execution(agent, status="Cancelled"),
+        completed_execution(agent, status="Cancelled", started_at=timezone.now()),
+    )
+    completed_execution(agent, status="PermissionDenied")
     with pytest.raises(InvalidCall):
         factories.execution(agent, txet="x")
-    made(agent, status="Pending", completed_at=None)
+    completed_execution(agent, status="Pending", completed_at=None)
     (row,) = rows(admin_api)
     assert [row[name] for name in FIGURES] == [10, 3, 2, 1, "5.25"]
 
@@ -60,7 +70,12 @@ def test_every_kind_of_end_is_counted_once_and_paid_for_or_not(admin_api, agent)
 def test_by_says_what_each_row_is_for(admin_api, agent, organization):
     factories.tool(organization, "other")
     other = factories.agent(organization)
-    made(agent), made(agent), made(other), made(other, "other")
+    (
+        completed_execution(agent),
+        completed_execution(agent),
+        completed_execution(other),
+        completed_execution(other, "other"),
+    )
     found = {(row["agent"], row["tool"]): row["calls"] for row in rows(admin_api, "?by=tool,agent")}
     assert found == {(agent.slug, "echo"): 2, (other.slug, "echo"): 1, (other.slug, "other"): 1}
     assert {row["tool"]: row["calls"] for row in rows(admin_api, "?by=tool")} == {
@@ -72,8 +87,8 @@ def test_by_says_what_each_row_is_for(admin_api, agent, organization):
 @pytest.mark.usefixtures("echo")
 def test_a_call_counts_in_each_group_of_its_tool(admin_api, agent, organization):
     factories.tool(organization, "alone", group=[])
-    made(agent)
-    made(factories.agent(organization, "every", groups=["*"]), "echo")
+    completed_execution(agent)
+    completed_execution(factories.agent(organization, "every", groups=["*"]), "echo")
     caller = factories.agent(organization, "all", groups=["*"])
     execution = factories.execution(caller, "alone", group=["*"])
     Execution.objects.filter(pk=execution.pk).update(cost=Decimal(3))
@@ -88,9 +103,9 @@ def test_a_call_counts_in_each_group_of_its_tool(admin_api, agent, organization)
 
 @pytest.mark.usefixtures("echo")
 def test_an_agent_sees_its_own_and_its_groups(api, agent, organization):
-    made(agent), made(factories.agent(organization))
+    completed_execution(agent), completed_execution(factories.agent(organization))
     factories.tool(organization, "both", group=["default", "secret"])
-    made(agent, "both")
+    completed_execution(agent, "both")
     assert {row["tool"]: row["calls"] for row in rows(api, "?by=tool")} == {"both": 1, "echo": 1}
     assert {row["group"] for row in rows(api, "?by=group")} == {"default", "read-only"}
     assert rows(api, "?group=secret") == []
@@ -99,7 +114,7 @@ def test_an_agent_sees_its_own_and_its_groups(api, agent, organization):
 
 @pytest.mark.usefixtures("echo")
 def test_people_see_the_organization_only_where_they_may(agent, organization):
-    made(agent)
+    completed_execution(agent)
     person = factories.person(organization)
     api = Api(factories.token(person, scopes=["read"]))
     assert rows(api) == []
@@ -111,8 +126,8 @@ def test_people_see_the_organization_only_where_they_may(agent, organization):
 def test_other_organizations_are_not_counted(admin_api, agent):
     there = factories.organization("usage-elsewhere")
     factories.tool(there)
-    made(factories.agent(there, agent.slug))
-    made(agent)
+    completed_execution(factories.agent(there, agent.slug))
+    completed_execution(agent)
     assert [row["calls"] for row in rows(admin_api, "?by=agent")] == [1]
     assert [row["calls"] for row in rows(admin_api, f"?agent={agent.slug}")] == [1]
 
@@ -121,7 +136,7 @@ def test_other_organizations_are_not_counted(admin_api, agent):
 def test_days_are_the_organizations(admin_api, agent, organization):
     Organization.objects.filter(pk=organization.pk).update(time_zone="Europe/Berlin", revision=999)
     for at in ("2026-03-28T22:59", "2026-03-28T23:00", "2026-03-29T21:59", "2026-03-29T22:00"):
-        made(agent, created_at=datetime.fromisoformat(at).replace(tzinfo=UTC))
+        completed_execution(agent, created_at=datetime.fromisoformat(at).replace(tzinfo=UTC))
     found = rows(admin_api, "?since=2026-03-28&until=2026-03-30")
     assert {row["day"]: row["calls"] for row in found} == {
         "2026-03-28": 1, "2026-03-29": 2, "2026-03-30": 1,
@@ -132,14 +147,14 @@ def test_days_are_the_organizations(admin_api, agent, organization):
 @pytest.mark.usefixtures("echo")
 def test_without_a_range_it_is_the_last_thirty_days(admin_api, agent):
     for days in (29, 31):
-        made(agent, created_at=timezone.now() - timedelta(days=days))
+        completed_execution(agent, created_at=timezone.now() - timedelta(days=days))
     answer = admin_api.get("/usage").json()
     assert [row["calls"] for row in answer["results"]] == [1]
     assert (answer["by"], answer["time_zone"], answer["truncated"]) == (["day"], "UTC", False)
 
 
 def test_it_is_one_statement_whatever_is_asked_for(admin_api, agent, echo):
-    made(agent)
+    completed_execution(agent)
     with CaptureQueriesContext(connection) as captured:
         rows(admin_api, "?by=agent,tool,group,day&group=default&tool=echo")
     asked = [query["sql"] for query in captured if 'FROM "tools_execution"' in query["sql"]]

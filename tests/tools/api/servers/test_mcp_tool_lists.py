@@ -44,13 +44,13 @@ def listed(admin_api, far, stub):
     return refresh
 
 
-def taken(admin_api, far, *items):
+def import_tools(admin_api, far, *items):
     answer = admin_api.post(f"{far}/import", {"tools": list(items)})
     assert answer.status_code == 200, answer.json()
     return answer.json()["items"]
 
 
-def found(answer, result="refused"):
+def findings_by_tool(answer, result="refused"):
     return {one["tool"]: one["message"] for one in answer["findings"] if one["result"] == result}
 
 
@@ -81,21 +81,21 @@ def test_one_bad_tool_is_refused_by_name_and_the_others_are_imported(
 ):
     answer = listed(GOOD, bad)
     assert answer["tools"] == 1
-    assert why in found(answer)[name]
+    assert why in findings_by_tool(answer)[name]
     answer = admin_api.post(f"{far}/import", {"tools": [{"tool": "good_one"}, {"tool": name}]})
     good, refused = answer.json()["items"]
     assert (good["result"], refused["result"]) == ("created", "refused")
     assert why in refused["errors"][0]["message"]
-    assert found(answer.json()) == found(admin_api.get(far).json())
+    assert findings_by_tool(answer.json()) == findings_by_tool(admin_api.get(far).json())
 
 
 def test_two_tools_of_one_name_are_refused_by_it_and_the_others_imported(admin_api, far, listed):
     one, other = tool("search", description="One."), tool("search", description="Other.")
     answer = listed(GOOD, one, other)
-    assert (answer["tools"], found(answer)) == (
+    assert (answer["tools"], findings_by_tool(answer)) == (
         1, {"search": "is listed twice, and differently each time"}
     )  # fmt: skip
-    done = taken(admin_api, far, {"tool": "search"}, {"tool": "good_one"})
+    done = import_tools(admin_api, far, {"tool": "search"}, {"tool": "good_one"})
     assert [item["result"] for item in done] == ["refused", "created"]
 
 
@@ -107,7 +107,7 @@ def test_a_tool_that_is_listed_twice_alike_is_listed_once(listed):
 def test_a_list_whose_last_page_comes_again_is_listed_once(stub, listed):
     answer = listed(GOOD, nextCursor="")
     assert answer["tools"] == 1
-    assert "the list was ended" in found(answer, "repaired")[""]
+    assert "the list was ended" in findings_by_tool(answer, "repaired")[""]
     assert len(stub.requests_for("tools/list")) == 2
 
 
@@ -181,8 +181,10 @@ SCHEMAS = {
 @pytest.mark.parametrize(("sent", "expected"), SCHEMAS.values(), ids=SCHEMAS)
 def test_a_schema_is_read_as_it_is_meant(admin_api, far, listed, sent, expected):
     answer = listed(GOOD, tool("user_info", inputSchema=sent))
-    assert "/inputSchema" in found(answer, "repaired")["user_info"]
-    assert [one["result"] for one in taken(admin_api, far, {"tool": "user_info"})] == ["created"]
+    assert "/inputSchema" in findings_by_tool(answer, "repaired")["user_info"]
+    assert [one["result"] for one in import_tools(admin_api, far, {"tool": "user_info"})] == [
+        "created"
+    ]
     assert admin_api.get("/tools/user_info").json()["input_schema"] == expected
 
 
@@ -200,7 +202,7 @@ def test_a_schema_is_read_as_it_is_meant(admin_api, far, listed, sent, expected)
 def test_a_well_formed_schema_stays_as_it_is(admin_api, far, listed, schema):
     answer = listed(tool("plain", inputSchema=schema))
     assert answer["findings"] == []
-    taken(admin_api, far, {"tool": "plain"})
+    import_tools(admin_api, far, {"tool": "plain"})
     assert admin_api.get("/tools/plain").json()["input_schema"] == schema
 
 
@@ -209,7 +211,7 @@ def test_empty_lists_for_annotations_meta_and_output_schema_are_objects(admin_ap
     assert answer["tools"] == 2
     kept = {one["tool"] for one in answer["findings"]}
     assert kept == {"php_hints"} and len(answer["findings"]) == 4
-    done = taken(admin_api, far, {"tool": "php_hints"}, {"tool": "good_one"})
+    done = import_tools(admin_api, far, {"tool": "php_hints"}, {"tool": "good_one"})
     assert [one["result"] for one in done] == ["created", "created"]
     upstream = admin_api.get("/tools/php_hints").json()["metadata"]["upstream"]
     assert (upstream["annotations"], upstream["_meta"], upstream["icons"]) == ({}, {}, [])
@@ -218,20 +220,20 @@ def test_empty_lists_for_annotations_meta_and_output_schema_are_objects(admin_ap
 def test_what_is_no_annotation_and_no_schema_is_left_out(admin_api, far, listed):
     answer = listed(tool("odd", annotations="safe", outputSchema="any", icons="x", title=7))
     assert len(answer["findings"]) == 4
-    assert taken(admin_api, far, {"tool": "odd"})[0]["result"] == "created"
+    assert import_tools(admin_api, far, {"tool": "odd"})[0]["result"] == "created"
     assert "annotations" not in admin_api.get("/tools/odd").json()["metadata"]["upstream"]
 
 
 def test_the_names_of_another_form_are_read(admin_api, far, listed):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     listed({"name": "snake", "description": "S.", "input_schema": schema})
-    taken(admin_api, far, {"tool": "snake"})
+    import_tools(admin_api, far, {"tool": "snake"})
     assert admin_api.get("/tools/snake").json()["input_schema"] == schema
 
 
 def test_a_name_of_another_script_asks_for_one_of_ours(admin_api, far, listed):
     listed(tool("поиск"), tool("поиск_2"), tool("café search"))
-    done = taken(
+    done = import_tools(
         admin_api, far, {"tool": "поиск"}, {"tool": "поиск_2"},
         {"tool": "поиск", "name": "search_ru"}, {"tool": "café search"},
     )  # fmt: skip
@@ -254,7 +256,7 @@ def test_annotations_meta_and_icons_reach_clients_as_they_were_approved(
     admin_api, agent, far, listed
 ):
     listed(tool("card", **FOR_CLIENTS))
-    taken(admin_api, far, {"tool": "card", "group": ["default"]})
+    import_tools(admin_api, far, {"tool": "card", "group": ["default"]})
     shown = factories.api(agent).get("/tools?format=mcp").json()["results"]
     (card,) = [one for one in shown if one["name"] == "card"]
     assert {key: card[key] for key in FOR_CLIENTS} == FOR_CLIENTS
@@ -264,12 +266,12 @@ def test_annotations_meta_and_icons_reach_clients_as_they_were_approved(
 
 
 @pytest.mark.parametrize(
-    "hint", ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"]
+    "annotation", ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"]
 )
-def test_every_annotation_is_part_of_what_was_approved(admin_api, far, listed, hint):
-    listed(tool("card", annotations={hint: False}))
-    taken(admin_api, far, {"tool": "card"})
-    listed(tool("card", annotations={hint: True}))
+def test_every_annotation_is_part_of_what_was_approved(admin_api, far, listed, annotation):
+    listed(tool("card", annotations={annotation: False}))
+    import_tools(admin_api, far, {"tool": "card"})
+    listed(tool("card", annotations={annotation: True}))
     (entry,) = admin_api.get(f"{far}/difference").json()["tools"]
     assert (entry["change"], entry["fields"][0]["field"]) == ("changed", "annotations")
 
@@ -278,7 +280,7 @@ def test_meta_that_came_since_it_was_read_is_not_taken_over(admin_api, far, list
     listed(tool("card", _meta={"a": 1}))
     read = admin_api.get(f"{far}/difference").json()["tools"][0]["digest"]
     listed(tool("card", _meta={"a": 2}))
-    (done,) = taken(admin_api, far, {"tool": "card", "digest": read})
+    (done,) = import_tools(admin_api, far, {"tool": "card", "digest": read})
     assert (done["result"], done["errors"][0]["field"]) == ("refused", "digest")
 
 
@@ -290,23 +292,23 @@ def test_a_poisoned_definition_reaches_no_agent_without_a_review(
     name = poisoned["name"]
     listed(GOOD, poisoned)
     item = {"tool": name, "name": "bait"}
-    done = taken(admin_api, far, item, {"tool": "good_one"})
+    done = import_tools(admin_api, far, item, {"tool": "good_one"})
     assert [one["result"] for one in done] == ["refused", "created"]
     assert done[0]["errors"][0]["field"] == "digest"
     assert not ToolRow.objects.filter(organization=organization, name="bait").exists()
     entries = {one["tool"]: one for one in admin_api.get(f"{far}/difference").json()["tools"]}
     assert entries[name]["suspicions"]
     assert not entries["good_one"]["suspicions"]
-    (done,) = taken(admin_api, far, item | {"digest": entries[name]["digest"]})
+    (done,) = import_tools(admin_api, far, item | {"digest": entries[name]["digest"]})
     # Invisible characters are refused in every definition, also after a review.
     assert done["result"] == "created" or "invisible" in done["errors"][0]["message"]
 
 
 def test_a_tool_that_is_poisoned_later_is_not_taken_over_unread(admin_api, far, listed):
     listed(tool("weather"))
-    taken(admin_api, far, {"tool": "weather"})
+    import_tools(admin_api, far, {"tool": "weather"})
     listed(tool("weather", description=POISONED["orders"]["description"]))
-    assert taken(admin_api, far, {"tool": "weather"})[0]["result"] == "refused"
+    assert import_tools(admin_api, far, {"tool": "weather"})[0]["result"] == "refused"
     assert admin_api.get("/tools/weather").json()["description"] == "Good."
 
 
@@ -314,7 +316,7 @@ def test_a_tool_that_is_poisoned_later_is_not_taken_over_unread(admin_api, far, 
 def test_a_name_that_looks_like_another_tools_is_refused(admin_api, far, listed, name):
     before = admin_api.get("/tools/read_file").json()
     listed(tool(name))
-    (done,) = taken(admin_api, far, {"tool": name})
+    (done,) = import_tools(admin_api, far, {"tool": name})
     assert done["result"] == "refused"
     assert admin_api.get("/tools/read_file").json() == before
 

@@ -14,17 +14,21 @@ PLACE = "/tool-services/rag"
 
 
 @pytest.fixture
-def made(admin_api):
+def created_service(admin_api):
     answer = admin_api.post("/tool-services", SERVICE)
     assert answer.status_code == 201
     return answer.json()
 
 
-def test_a_descriptor_of_the_specification_is_taken_as_it_stands(made, admin_api):
-    assert made["request_queue"] == SERVICE["request-queue"]
-    assert (made["status"], made["announced"], made["closed_because"]) == ("approved", None, None)
-    assert admin_api.get(PLACE).json() == made
-    assert admin_api.get("/tool-services").json()["results"] == [made]
+def test_a_descriptor_of_the_specification_is_taken_as_it_stands(created_service, admin_api):
+    assert created_service["request_queue"] == SERVICE["request-queue"]
+    assert (
+        created_service["status"],
+        created_service["announced"],
+        created_service["closed_because"],
+    ) == ("approved", None, None)
+    assert admin_api.get(PLACE).json() == created_service
+    assert admin_api.get("/tool-services").json()["results"] == [created_service]
     check_error(admin_api.post("/tool-services", SERVICE), 409, "service_exists")
 
 
@@ -37,7 +41,7 @@ def test_every_wrong_field_is_named(admin_api, organization):
 NONSENSE = [[], 3, "x", None, {"id": {}}, {"id": "a" * 500}, {"config-params": [[]]}]
 
 
-def test_nonsense_is_refused(admin_api, organization, made, subtests):
+def test_nonsense_is_refused(admin_api, organization, created_service, subtests):
     for body in NONSENSE:
         with subtests.test(body=body):
             assert admin_api.post("/tool-services", body).status_code == 400
@@ -46,12 +50,12 @@ def test_nonsense_is_refused(admin_api, organization, made, subtests):
                 assert admin_api.post(f"{PLACE}/{word}", body).status_code == 400
 
 
-def test_a_service_that_people_wrote_needs_no_approval(made, admin_api):
+def test_a_service_that_people_wrote_needs_no_approval(created_service, admin_api):
     answer = admin_api.post(f"{PLACE}/approve", {"digest": "sha256:0"})
     check_error(answer, 409, "not_announced")
 
 
-def test_a_change_that_tools_do_not_fit_names_them(made, admin_api, organization):
+def test_a_change_that_tools_do_not_fit_names_them(created_service, admin_api, organization):
     definition = factories.definition(
         "ask", type="tool-service",
         implementation={"service": "rag", "config": {"collection": "c"}},
@@ -66,7 +70,7 @@ def test_a_change_that_tools_do_not_fit_names_them(made, admin_api, organization
     check_error(admin_api.get(PLACE), 404, "service_not_found")
 
 
-def test_its_state_says_that_no_worker_listens(made, admin_api):
+def test_its_state_says_that_no_worker_listens(created_service, admin_api):
     assert admin_api.get(f"{PLACE}/state").json() == {
         "alive": False, "processes": 0, "lease_s": 0.0, "waiting": 0,
     }  # fmt: skip

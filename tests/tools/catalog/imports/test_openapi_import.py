@@ -7,7 +7,7 @@ from django.test.utils import CaptureQueriesContext
 
 from audit.models import AuditRecord
 from tests import factories
-from tests.tools.definitions.openapi.openapi_documents import one, petstore
+from tests.tools.definitions.openapi.openapi_documents import document_of_one, petstore
 from tools.catalog.actions import amended, update_tool
 from tools.catalog.imports.openapi_import import import_openapi
 from tools.catalog.sandbox.credentials import create_credential
@@ -107,8 +107,8 @@ def test_what_people_decided_about_a_tool_stays(imported, organization):
 
 
 def test_another_method_under_a_name_waits_for_a_person(imported, organization):
-    imported(one(method="get"))
-    (row,) = imported(one(method="post"))
+    imported(document_of_one(method="get"))
+    (row,) = imported(document_of_one(method="post"))
     assert (row["name"], row["result"], row["errors"]) == ("one", "review", [])
     shown = {change["field"]: (change["before"], change["after"]) for change in row["changes"]}
     assert shown["implementation.method"] == ("GET", "POST")
@@ -125,65 +125,65 @@ def test_another_method_under_a_name_waits_for_a_person(imported, organization):
     assert after.version.definition["implementation"]["method"] == "POST"
     assert after.version.definition["constraints"]["allow_side_effects"] is True
     assert after.status == ToolStatus.ACTIVE
-    assert result_of(imported(one(method="post"))) == {"POST /x": "unchanged"}
+    assert result_of(imported(document_of_one(method="post"))) == {"POST /x": "unchanged"}
 
 
 @pytest.mark.parametrize(
     "elsewhere",
     [
-        one(path="/y"),
-        one(servers=[{"url": "https://two.example.com"}]),
-        one(servers=[{"url": "https://one.example.com/v2"}]),
-        one(path="/x", method="head"),
+        document_of_one(path="/y"),
+        document_of_one(servers=[{"url": "https://two.example.com"}]),
+        document_of_one(servers=[{"url": "https://one.example.com/v2"}]),
+        document_of_one(path="/x", method="head"),
     ],
 )
 def test_another_place_waits_for_a_person(imported, organization, elsewhere):
-    imported(one())
+    imported(document_of_one())
     (row,) = imported(elsewhere)
     assert row["result"] == "review"
     assert tool(organization, "one").versions.count() == 1
 
 
 def test_what_a_person_rejected_is_refused_and_going_back_ends_it(imported, organization):
-    imported(one())
-    imported(one(path="/y"))
+    imported(document_of_one())
+    imported(document_of_one(path="/y"))
     change = tool(organization, "one").upstream_changes.get()
     by = factories.by(organization)
     reject_change(change=change, read_digest=change.digest, by=by, reason="no")
-    (row,) = imported(one(path="/y"))
+    (row,) = imported(document_of_one(path="/y"))
     assert row["result"] == "refused" and "rejected" in row["errors"][0]["message"]
-    assert result_of(imported(one())) == {"GET /x": "unchanged"}
+    assert result_of(imported(document_of_one())) == {"GET /x": "unchanged"}
     assert tool(organization, "one").status == ToolStatus.ACTIVE
 
 
 def test_a_dry_run_of_another_place_closes_nothing(imported, organization):
-    imported(one())
-    (row,) = imported(one(path="/y"), dry_run=True)
+    imported(document_of_one())
+    (row,) = imported(document_of_one(path="/y"), dry_run=True)
     assert row["result"] == "review"
     kept = tool(organization, "one")
     assert kept.status == ToolStatus.ACTIVE and not kept.upstream_changes.exists()
 
 
 def test_a_server_that_the_administrator_names_is_no_change_of_the_upstream(imported, organization):
-    imported(one())
-    (row,) = imported(one(), server="https://two.example.com")
+    imported(document_of_one())
+    (row,) = imported(document_of_one(), server="https://two.example.com")
     assert row["result"] == "updated"
-    (row,) = imported(one(path="/y"), server="https://two.example.com")
+    (row,) = imported(document_of_one(path="/y"), server="https://two.example.com")
     assert row["result"] == "review"
 
 
 def test_what_a_parameter_of_the_path_is_called_is_no_other_place(imported, organization):
     def document(name):
         parameter = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        return one(path=f"/x/{{{name}}}", parameters=[parameter])
+        return document_of_one(path=f"/x/{{{name}}}", parameters=[parameter])
 
     imported(document("id"))
     assert result_of(imported(document("pet"))) == {"GET /x/{pet}": "updated"}
 
 
 def test_an_operation_keeps_its_tool_when_its_id_changes(imported, organization):
-    imported(one())
-    (row,) = imported(one(operationId="get_the_one"))
+    imported(document_of_one())
+    (row,) = imported(document_of_one(operationId="get_the_one"))
     assert (row["name"], row["result"]) == ("one", "unchanged")
     assert Tool.objects.custom().filter(organization=organization).count() == 1
 
@@ -193,7 +193,7 @@ LONG = "list_every_subscription_invoice_line_of_one_customer_account_of_x_"
 
 def test_a_tool_that_reads_is_never_put_in_the_place_of_one_that_deletes(imported, organization):
     """Also where an earlier version gave the reading tool the name that both were truncated to."""
-    document = one(path="/z", operationId=f"{LONG}read")
+    document = document_of_one(path="/z", operationId=f"{LONG}read")
     document["paths"]["/z"]["delete"] = {"operationId": f"{LONG}remove", "responses": {}}
     imported(document)
     imported(document, pick=["DELETE /z"])
@@ -203,8 +203,8 @@ def test_a_tool_that_reads_is_never_put_in_the_place_of_one_that_deletes(importe
 
 
 def test_a_name_that_is_another_operations_is_not_taken(imported, organization):
-    imported(one(path="/a", operationId="first"))
-    document = one(path="/a", operationId="other")
+    imported(document_of_one(path="/a", operationId="first"))
+    document = document_of_one(path="/a", operationId="other")
     document["paths"]["/b"] = {"get": {"operationId": "first", "responses": {}}}
     document["paths"]["/b"]["get"]["servers"] = [{"url": "https://one.example.com"}]
     rows = {row["key"]: (row["name"], row["result"]) for row in imported(document)}
@@ -217,7 +217,7 @@ def test_an_operation_asks_the_database_a_few_times(imported, organization, cred
     """Shared lookups run once, so that an import of hundreds of operations takes seconds."""
 
     def statements(count):
-        operation = one(security=[{"api_key": []}])["paths"]["/x"]["get"]
+        operation = document_of_one(security=[{"api_key": []}])["paths"]["/x"]["get"]
         paths = {
             f"/x{at}": {"get": operation | {"operationId": f"op{at}x{count}"}}
             for at in range(count)
@@ -232,12 +232,12 @@ def test_an_operation_asks_the_database_a_few_times(imported, organization, cred
     assert (statements(21) - statements(1)) / 20 <= 16
 
 
-def test_a_tool_somebody_wrote_is_not_taken_over(imported, organization):
+def test_an_import_does_not_take_over_a_custom_tool(imported, organization):
     factories.tool(organization, "LISTPETS")
     (row,) = imported(petstore(), pick=["listPets"])
     assert row["result"] == "refused" and row["errors"][0]["field"] == "name"
-    imported(one())
-    document = one() | {"info": {"title": "Another"}}
+    imported(document_of_one())
+    document = document_of_one() | {"info": {"title": "Another"}}
     assert result_of(imported(document)) == {"GET /x": "refused"}
 
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from tests import factories
 from tests.conditions import blocks_another_connection, until
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.catalog.actions import delete_tool, find_tool, update_tool
 from tools.catalog.registry import registry
 from tools.catalog.search import tool_search, tool_words
@@ -33,21 +33,21 @@ def tools(organization):
 
 @pytest.fixture
 def place(organization):
-    def now():
+    def load_snapshot():
         revision = Organization.objects.get(pk=organization.pk).revision
         return registry.snapshot(organization.pk, revision)
 
-    return now
+    return load_snapshot
 
 
 @pytest.fixture
 def names(place):
-    def found(text, among=None):
+    def find_names(text, among=None):
         snapshot = place()
         tools = None if among is None else [snapshot.tools[one] for one in among]
         return [one.tool.name for one in relevant_tools(rank_tools(snapshot, text, tools))]
 
-    return found
+    return find_names
 
 
 MATRICES = pytest.mark.part("matrices")
@@ -117,17 +117,17 @@ def test_what_may_not_be_found_changes_nothing_about_what_is(organization, place
     factories.tool(organization, "first", description="A common gadget.")
     factories.tool(organization, "second", description="Something common.")
 
-    def found():
+    def find_scores():
         snapshot = place()
         among = [snapshot.tools[name] for name in ("first", "second", "greet")]
         hits = rank_tools(snapshot, "common gadget rareword", among)
         return [(one.tool.name, one.score, one.worth) for one in hits]
 
-    before = found()
+    before = find_scores()
     for at in range(8):
         factories.tool(organization, f"hidden{at}", description="A common gadget rareword.")
     assert [name for name, _, _ in before] == ["first", "second"]
-    assert found() == before
+    assert find_scores() == before
 
 
 @pytest.mark.part("matrices")
@@ -241,7 +241,7 @@ def test_what_has_no_words_gets_them_at_the_start(organization, names):
 
 
 @pytest.fixture
-def asked(organization, committed, monkeypatch):
+def search_and_call(organization, committed, monkeypatch):
     """A caller searched and called a tool that was found, and the delay of learning has passed."""
 
     def ask(text, call="read_lines", found=("greet", "read_lines"), after=True):
@@ -258,58 +258,60 @@ def asked(organization, committed, monkeypatch):
     return ask
 
 
-def test_a_question_is_remembered_of_the_tool_that_answered_it(asked, names):
+def test_a_question_is_remembered_of_the_tool_that_answered_it(search_and_call, names):
     assert names("wherewithal") == []
-    assert asked("Where is my wherewithal?") >= 1
+    assert search_and_call("Where is my wherewithal?") >= 1
     assert names("wherewithal") == ["read_lines"]
 
 
 @pytest.mark.parametrize(
     "said", [{"call": None}, {"call": "csv_summary"}, {"after": False}, {"found": ()}]
 )
-def test_a_search_that_led_to_nothing_teaches_nothing(asked, names, said):
-    asked("wherewithal", **said)
+def test_a_search_that_led_to_nothing_teaches_nothing(search_and_call, names, said):
+    search_and_call("wherewithal", **said)
     assert names("wherewithal") == []
 
 
-def test_what_was_learned_is_not_waited_for_any_more(asked, organization):
-    asked("wherewithal", call=None)
+def test_what_was_learned_is_not_waited_for_any_more(search_and_call, organization):
+    search_and_call("wherewithal", call=None)
     assert not ToolSearch.objects.filter(organization=organization).exists()
 
 
-def test_no_secret_of_a_question_is_kept(asked, organization):
-    asked("post with password=hunter2hunter2 and sk-live4eC39HqLyjWDarjtT1zdp7dc")
+def test_no_secret_of_a_question_is_kept(search_and_call, organization):
+    search_and_call("post with password=hunter2hunter2 and sk-live4eC39HqLyjWDarjtT1zdp7dc")
     kept = " ".join(ToolQuestion.objects.values_list("question", flat=True))
     assert "post" in kept and "hunter2" not in kept and "4ec39hq" not in kept
 
 
 @pytest.mark.part("matrices")
-def test_of_a_tool_only_so_many_questions_count(asked, organization, names, monkeypatch):
+def test_of_a_tool_only_so_many_questions_count(search_and_call, organization, names, monkeypatch):
     monkeypatch.setattr(tool_words, "MOST_QUESTIONS", 1)
-    asked("wherewithal")
-    asked("wherewithal")
-    asked("gobbledygook")
+    search_and_call("wherewithal")
+    search_and_call("wherewithal")
+    search_and_call("gobbledygook")
     assert names("wherewithal") == ["read_lines"]
     assert names("gobbledygook") == []
 
 
-def test_the_tool_and_its_questions_go_together(asked, organization):
-    asked("wherewithal")
+def test_the_tool_and_its_questions_go_together(search_and_call, organization):
+    search_and_call("wherewithal")
     find_tool(organization, "read_lines").questions.all().delete()
     assert not ToolQuestion.objects.filter(tool__organization=organization).exists()
 
 
 @pytest.mark.part("matrices")
-def test_of_a_tool_the_latest_questions_are_kept_and_no_more(asked, organization, monkeypatch):
+def test_of_a_tool_the_latest_questions_are_kept_and_no_more(
+    search_and_call, organization, monkeypatch
+):
     monkeypatch.setattr(tool_words, "MOST_KEPT", 2)
     for text in ("wherewithal", "gobbledygook", "wherewithal", "hullabaloo"):
-        asked(text)
+        search_and_call(text)
     kept = find_tool(organization, "read_lines").questions.values_list("question", flat=True)
     assert sorted(kept) == ["hullabaloo", "wherewithal"]
 
 
-def test_a_question_that_nobody_asks_any_more_is_forgotten(asked, names, monkeypatch):
-    asked("wherewithal")
+def test_a_query_that_is_no_longer_searched_is_forgotten(search_and_call, names, monkeypatch):
+    search_and_call("wherewithal")
     assert names("wherewithal") == ["read_lines"]
     monkeypatch.setattr(tool_words, "KEPT", timedelta(0))
     tool_words.learn_questions()
@@ -325,17 +327,17 @@ def test_of_one_caller_only_so_many_searches_wait(organization, monkeypatch):
     assert ToolSearch.objects.filter(organization=organization).count() == 4
 
 
-def test_a_deleted_tool_keeps_no_question(asked, organization):
-    asked("wherewithal")
+def test_a_deleted_tool_keeps_no_question(search_and_call, organization):
+    search_and_call("wherewithal")
     tool = find_tool(organization, "read_lines")
     delete_tool(tool=tool, by=factories.by(organization))
     assert not ToolQuestion.objects.filter(tool=tool).exists()
 
 
 def test_what_is_learned_of_a_tool_that_is_being_changed_keeps_its_new_words(
-    asked, organization, names, monkeypatch
+    search_and_call, organization, names, monkeypatch
 ):
-    asked("wherewithal", after=False)
+    search_and_call("wherewithal", after=False)
     monkeypatch.setattr(tool_words, "DUE_AFTER", timedelta(0))
     tool = find_tool(organization, "read_lines")
     definition = tool.version.definition | {"description": "Says farewell."}

@@ -78,8 +78,8 @@ def test_what_is_announced_waits_for_a_person(author):
     assert AuditRecord.objects.filter(code="SERVICE.ANNOUNCE", subject="j").exists()
 
 
-def test_approved_by_digest_its_tools_are_there_while_its_lease_is_renewed(author, by, agent):
-    row = approved(author, by)
+def test_approved_by_digest_its_tools_are_there_while_its_lease_is_renewed(author, actor, agent):
+    row = approved(author, actor)
     assert (row.status, row.digest, row.request_queue) == ("approved", row.announced_digest, "q")
     assert refusal(agent) == "service_unavailable"
     row = lease(row, 10)
@@ -100,8 +100,8 @@ def test_approved_by_digest_its_tools_are_there_while_its_lease_is_renewed(autho
     ]  # fmt: skip
 
 
-def test_only_a_change_of_its_lease_changes_the_catalog(author, by):
-    row = lease(approved(author, by), 10)
+def test_only_a_change_of_its_lease_changes_the_catalog(author, actor):
+    row = lease(approved(author, actor), 10)
     before = Organization.objects.get(pk=author.organization.pk).revision
     row = lease(row, 20)
     author.says()
@@ -109,55 +109,55 @@ def test_only_a_change_of_its_lease_changes_the_catalog(author, by):
     assert row.lease_until > timezone.now() + timedelta(seconds=15)
 
 
-def test_another_digest_than_the_one_read_is_a_conflict(author, by):
+def test_another_digest_than_the_one_read_is_a_conflict(author, actor):
     row = author.says()
     read = row.announced_digest
     author.says(tools=[TOOL | {"description": "Sends mail to everybody."}])
     with pytest.raises(Conflict) as caught:
-        announcements.approve_service(row=row, digest=read, by=by)
+        announcements.approve_service(row=row, digest=read, by=actor)
     assert caught.value.code == "digest_differs"
     assert not Tool.objects.filter(organization=author.organization, name="tell-joke").exists()
 
 
-def test_a_change_is_pending_again_and_the_old_one_holds_while_it_is_served(author, by):
-    row = lease(approved(author, by), 10)
+def test_a_change_is_pending_again_and_the_old_one_holds_while_it_is_served(author, actor):
+    row = lease(approved(author, actor), 10)
     changed = author.says(tools=[TOOL | {"description": "Another."}])
     assert (changed.status, changed.digest, changed.serving) == ("pending", row.digest, True)
     assert lease(changed, 0).closed_because
-    fresh = approved(author, by, tools=[TOOL | {"description": "Another."}])
+    fresh = approved(author, actor, tools=[TOOL | {"description": "Another."}])
     assert (fresh.digest, fresh.serving) == (fresh.announced_digest, False)
     tool = Tool.objects.get(organization=author.organization, name="tell-joke")
     assert tool.version.definition["description"] == "Another."
 
 
-def test_to_go_back_to_what_was_approved_needs_nobody(author, by):
-    row = approved(author, by)
+def test_a_return_to_the_approved_document_needs_no_approval(author, actor):
+    row = approved(author, actor)
     author.says(tools=[])
     back = author.says()
     assert (back.status, back.digest) == ("approved", row.digest)
 
 
-def test_who_has_not_seen_a_rejection_does_not_undo_it(author, by):
+def test_who_has_not_seen_a_rejection_does_not_undo_it(author, actor):
     row = author.says()
-    announcements.reject_service(row=row, digest=row.announced_digest, by=by)
+    announcements.reject_service(row=row, digest=row.announced_digest, by=actor)
     with pytest.raises(Conflict) as caught:
-        announcements.approve_service(row=row, digest=row.announced_digest, by=by)
+        announcements.approve_service(row=row, digest=row.announced_digest, by=actor)
     assert caught.value.code == "service_rejected"
     row = announcements.approve_service(
-        row=row, digest=row.announced_digest, by=by, reconsider=True
+        row=row, digest=row.announced_digest, by=actor, reconsider=True
     )
     assert row.status == "approved"
 
 
-def test_a_rejected_announcement_stays_so_and_closes_what_it_had(author, by, agent):
-    row = lease(approved(author, by), 10)
-    row = announcements.reject_service(row=row, digest=row.digest, by=by, reason="no")
+def test_a_rejected_announcement_stays_so_and_closes_what_it_had(author, actor, agent):
+    row = lease(approved(author, actor), 10)
+    row = announcements.reject_service(row=row, digest=row.digest, by=actor, reason="no")
     assert (row.status, row.digest) == ("rejected", "")
     assert refusal(agent) == "service_unavailable"
     assert author.says().status == "rejected"
 
 
-def test_a_name_belongs_to_the_key_that_had_it_first(author, by, organization):
+def test_a_name_belongs_to_the_key_that_had_it_first(author, actor, organization):
     row = author.says()
     with pytest.raises(Forbidden) as caught:
         Author(organization).says()
@@ -166,57 +166,61 @@ def test_a_name_belongs_to_the_key_that_had_it_first(author, by, organization):
     assert row.key == author.key
 
 
-def test_a_service_that_people_wrote_is_nobodys_to_announce(author, by, organization):
-    create_service(organization=organization, service=DESCRIPTOR, by=by)
+def test_a_service_that_people_wrote_is_nobodys_to_announce(author, actor, organization):
+    create_service(organization=organization, service=DESCRIPTOR, by=actor)
     with pytest.raises(Forbidden):
         author.says()
 
 
-def test_what_it_says_of_itself_is_not_changed_by_others(author, by):
-    row = approved(author, by)
+def test_what_it_says_of_itself_is_not_changed_by_others(author, actor):
+    row = approved(author, actor)
     with pytest.raises(Conflict):
-        change_service(row=row, changes={"request_queue": "other"}, by=by)
-    assert change_service(row=row, changes={"default_groups": ["a"]}, by=by).default_groups == ["a"]
+        change_service(row=row, changes={"request_queue": "other"}, by=actor)
+    assert change_service(row=row, changes={"default_groups": ["a"]}, by=actor).default_groups == [
+        "a"
+    ]
 
 
-def test_a_tool_stands_no_wider_than_was_signed_for(author, by):
-    row = approved(author, by, groups=["fun"], tools=[TOOL, TOOL | {"name": "b", "group": ["x"]}])
+def test_a_tool_stands_no_wider_than_was_signed_for(author, actor):
+    row = approved(
+        author, actor, groups=["fun"], tools=[TOOL, TOOL | {"name": "b", "group": ["x"]}]
+    )
     groups = {
         tool.name: tool.version.definition["group"]
         for tool in Tool.objects.filter(organization=author.organization, type="tool-service")
     }
     assert groups == {"tell-joke": ["fun"], "b": ["x"]}
-    change_service(row=row, changes={"default_groups": ["default"]}, by=by)
+    change_service(row=row, changes={"default_groups": ["default"]}, by=actor)
     registry.forget()
     place = Organization.objects.get(pk=author.organization.pk)
     snapshot = registry.snapshot(place.pk, place.revision)
     assert snapshot.groups_of(snapshot.tools["tell-joke"]) == {"fun"}
 
 
-def test_a_tool_of_somebody_else_is_not_taken_over(author, by, organization):
+def test_a_tool_of_another_owner_is_not_taken_over(author, actor, organization):
     factories.tool(organization, "tell-joke")
     row = author.says()
     with pytest.raises(Conflict):
-        announcements.approve_service(row=row, digest=row.announced_digest, by=by)
+        announcements.approve_service(row=row, digest=row.announced_digest, by=actor)
     row.refresh_from_db()
     assert (row.status, row.digest) == ("pending", "")
 
 
-def test_a_queue_of_another_service_is_not_taken_over(author, by, organization):
-    create_service(organization=organization, service=DESCRIPTOR | {"id": "other"}, by=by)
+def test_a_queue_of_another_service_is_not_taken_over(author, actor, organization):
+    create_service(organization=organization, service=DESCRIPTOR | {"id": "other"}, by=actor)
     row = author.says()
     with pytest.raises(Conflict) as caught:
-        announcements.approve_service(row=row, digest=row.announced_digest, by=by)
+        announcements.approve_service(row=row, digest=row.announced_digest, by=actor)
     assert caught.value.code == "queue_taken"
 
 
-def test_tools_that_are_announced_no_more_are_switched_off_and_kept(author, by):
-    approved(author, by, tools=[TOOL, TOOL | {"name": "b"}])
-    approved(author, by)
+def test_tools_that_are_announced_no_more_are_switched_off_and_kept(author, actor):
+    approved(author, actor, tools=[TOOL, TOOL | {"name": "b"}])
+    approved(author, actor)
     assert Tool.objects.get(organization=author.organization, name="b").status == "disabled"
 
 
-def test_nobody_signs_for_another(author):
+def test_a_signature_by_another_key_is_refused(author):
     document = author.document()
     other = Ed25519PrivateKey.generate().sign(signed_bytes(document))
     for signature in (base64.b64encode(other).decode(), "", "ä", "AAAA", "%%"):

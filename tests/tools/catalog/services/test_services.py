@@ -21,7 +21,7 @@ SERVICE = {
 }  # fmt: skip
 
 
-def made(organization, **fields):
+def create_test_service(organization, **fields):
     return create_service(
         organization=organization, service=SERVICE | fields, by=factories.by(organization)
     )
@@ -41,7 +41,7 @@ def register(organization, **fields):
 
 
 def test_a_service_is_written_and_recorded(organization):
-    row = made(organization, **{"default-groups": ["knowledge"]})
+    row = create_test_service(organization, **{"default-groups": ["knowledge"]})
     assert (row.name, row.request_queue, row.status) == ("rag", "tg/request/rag", "approved")
     assert ToolGroup.objects.filter(organization=organization, name="knowledge").exists()
     here = AuditRecord.objects.filter(organization=organization.slug)
@@ -50,14 +50,14 @@ def test_a_service_is_written_and_recorded(organization):
 
 
 def test_a_name_and_a_queue_are_one_services(organization):
-    made(organization)
+    create_test_service(organization)
     with pytest.raises(Conflict) as caught:
-        made(organization)
+        create_test_service(organization)
     assert caught.value.code == "service_exists"
     with pytest.raises(Conflict) as caught:
-        made(organization, id="other")
+        create_test_service(organization, id="other")
     assert caught.value.code == "queue_taken"
-    made(factories.organization("elsewhere-" + organization.slug[:20]))
+    create_test_service(factories.organization("elsewhere-" + organization.slug[:20]))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_name_and_a_queue_are_one_services(organization):
 def test_a_tool_that_does_not_fit_is_refused_when_it_is_written(
     organization, implementation, field
 ):
-    made(organization)
+    create_test_service(organization)
     with pytest.raises(InvalidDefinition) as caught:
         register(organization, implementation=implementation)
     assert [one["field"] for one in caught.value.details["errors"]] == [field]
@@ -89,7 +89,7 @@ def test_a_tool_that_does_not_fit_is_refused_when_it_is_written(
 
 def test_a_service_of_another_organization_is_none(organization):
     other = factories.organization("elsewhere-" + organization.slug[:20])
-    made(other)
+    create_test_service(other)
     with pytest.raises(InvalidDefinition):
         register(organization)
     with pytest.raises(NotFound):
@@ -97,7 +97,7 @@ def test_a_service_of_another_organization_is_none(organization):
 
 
 def test_a_change_that_tools_do_not_fit_names_them(organization):
-    row, by = made(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.by(organization)
     tool = register(organization)
     for params in ([], [{"name": "collection"}, {"name": "other", "required": True}]):
         with pytest.raises(Conflict) as caught:
@@ -109,7 +109,7 @@ def test_a_change_that_tools_do_not_fit_names_them(organization):
 
 
 def test_an_earlier_version_that_fits_no_more_is_not_restored(organization):
-    row, by = made(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.by(organization)
     tool = register(organization, config={"collection": "c", "limit": 3})
     first = tool.version.label
     tool = update_tool(tool=tool, definition=definition(), by=by)
@@ -119,7 +119,7 @@ def test_an_earlier_version_that_fits_no_more_is_not_restored(organization):
 
 
 def test_a_change_leaves_what_it_does_not_name(organization):
-    row, by = made(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.by(organization)
     changed = change_service(row=row, changes={"default-groups": ["a"]}, by=by)
     assert (changed.request_queue, changed.default_groups) == ("tg/request/rag", ["a"])
     for wrong in ({"id": "other"}, {"nonsense": 1}, {"request-queue": ""}):
@@ -128,11 +128,11 @@ def test_a_change_leaves_what_it_does_not_name(organization):
 
 
 def test_a_service_with_tools_is_not_deleted(organization):
-    row, by = made(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.by(organization)
     register(organization)
     with pytest.raises(Conflict) as caught:
         delete_service(row=row, by=by)
     assert caught.value.details["dependants"] == ["query"]
-    row = made(organization, id="free", **{"request-queue": "free"})
+    row = create_test_service(organization, id="free", **{"request-queue": "free"})
     delete_service(row=row, by=by)
     assert AuditRecord.objects.filter(code="REG.SOURCE_DELETE", subject="free").exists()

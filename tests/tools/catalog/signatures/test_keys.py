@@ -43,7 +43,7 @@ def edit(version, **columns):
     write(f"UPDATE tools_toolversion SET {named} WHERE id = %s", *columns.values(), version.pk)
 
 
-def seen(place):
+def remember_versions(place):
     """Updates the version numbers that are remembered, as after a commit."""
     tools = snapshot(place).tools.values()
     newest.newest.saw(place.pk, {one.id: one.number for one in tools if not one.flaw})
@@ -54,7 +54,7 @@ def flaw(place, name="echo"):
     return snapshot(place).tools[name].flaw
 
 
-def by(place):
+def actor_of(place):
     return factories.by(place)
 
 
@@ -68,7 +68,7 @@ def test_a_version_is_signed_with_its_organizations_own_key(organization):
 
 def test_what_a_retired_key_signed_stays_good(organization):
     factories.tool(organization)
-    new = keys.rotate_key(organization=organization, by=by(organization))
+    new = keys.rotate_key(organization=organization, by=actor_of(organization))
     assert not flaw(organization)
     assert factories.tool(organization, "later").version.key_id == new.key_id
 
@@ -87,11 +87,13 @@ def test_what_the_installations_key_signed_stays_good(organization):
 
 def test_what_a_distrusted_key_signed_is_refused_until_it_is_signed_again(organization):
     agent, tool = factories.agent(organization), factories.tool(organization)
-    keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
+    keys.distrust_key(
+        organization=organization, key_id=tool.version.key_id, by=actor_of(organization)
+    )
     with pytest.raises(Refused) as refusal:
         factories.execution(agent)
     assert refusal.value.code == SIGNATURE_INVALID
-    again = verification.resign(tool=tool, by=by(organization))
+    again = verification.resign(tool=tool, by=actor_of(organization))
     assert (again.version.number, again.version.label) == (2, "1.0.1")
     assert again.version.digest == tool.version.digest
     factories.execution(agent)
@@ -99,7 +101,9 @@ def test_what_a_distrusted_key_signed_is_refused_until_it_is_signed_again(organi
 
 def test_no_edit_of_its_row_makes_a_distrusted_key_good(organization):
     tool = factories.tool(organization)
-    keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
+    keys.distrust_key(
+        organization=organization, key_id=tool.version.key_id, by=actor_of(organization)
+    )
     own = "UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL "
     write(f"{own} WHERE organization_id = %s", organization.pk)
     assert flaw(organization)
@@ -140,24 +144,24 @@ def test_a_tool_that_was_rolled_back_is_found_until_an_operator_accepts_it(organ
     tool = factories.tool(organization)
     first = tool.version
     catalog.update_tool(
-        tool=tool, definition=factories.definition(description="New."), by=by(organization)
+        tool=tool, definition=factories.definition(description="New."), by=actor_of(organization)
     )
-    seen(organization)
+    remember_versions(organization)
     write("UPDATE tools_tool SET version_id = %s WHERE id = %s", first.pk, tool.pk)
     assert flaw(organization)
     with pytest.raises(Conflict):
         catalog.update_tool(
-            tool=tool, definition=factories.definition(description="X."), by=by(organization)
+            tool=tool, definition=factories.definition(description="X."), by=actor_of(organization)
         )
     assert verification.wrong_in(organization)[1][0].problem == "rolled_back"
-    accepted = verification.accept_rollback(organization=organization, by=by(organization))
+    accepted = verification.accept_rollback(organization=organization, by=actor_of(organization))
     assert accepted == ["echo"]
     assert not flaw(organization)
 
 
 def test_a_deleted_tool_lends_no_version_to_the_next_of_its_name(organization):
     old = factories.tool(organization, description="As it was.")
-    catalog.delete_tool(tool=old, by=by(organization))
+    catalog.delete_tool(tool=old, by=actor_of(organization))
     tool = factories.tool(organization)
     write("UPDATE tools_toolversion SET number = 9, label = '9' WHERE id = %s", tool.version.pk)
     write("UPDATE tools_toolversion SET tool_id = %s WHERE id = %s", tool.pk, old.version.pk)
@@ -170,7 +174,7 @@ def test_a_deleted_tool_does_not_come_back_by_an_edit(
 ):
     tool = factories.tool(organization)
     with django_capture_on_commit_callbacks(execute=True):
-        catalog.delete_tool(tool=tool, by=by(organization))
+        catalog.delete_tool(tool=tool, by=actor_of(organization))
     assert verification.wrong_in(organization)[1] == []
     write("UPDATE tools_tool SET deleted_at = NULL, status = 'active' WHERE id = %s", tool.pk)
     assert flaw(organization)
@@ -185,8 +189,8 @@ def test_a_key_that_is_made_while_a_catalog_is_read_is_known(organization):
     def meanwhile(execute, sql, params, many, context):
         if 'FROM "tools_tool"' in sql and not done:
             done.append(sql)
-            keys.rotate_key(organization=organization, by=by(organization))
-            catalog.update_tool(tool=tool, definition=new, by=by(organization))
+            keys.rotate_key(organization=organization, by=actor_of(organization))
+            catalog.update_tool(tool=tool, definition=new, by=actor_of(organization))
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(meanwhile):
@@ -211,7 +215,7 @@ def test_a_patch_takes_nothing_back_that_was_said_meanwhile(organization, admin_
     def meanwhile(execute, sql, params, many, context):
         if "UPDATE tools_organization SET revision" in sql and not done:
             done.append(sql)
-            catalog.update_tool(tool=tool, definition=stricter, by=by(organization))
+            catalog.update_tool(tool=tool, definition=stricter, by=actor_of(organization))
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(meanwhile):
@@ -220,14 +224,16 @@ def test_a_patch_takes_nothing_back_that_was_said_meanwhile(organization, admin_
     assert (answer.json()["description"], answer.json()["requires_confirmation"]) == ("New.", True)
 
 
-def test_an_edit_of_an_earlier_version_makes_nobody_answer_for_its_code(organization):
+def test_an_edit_of_an_earlier_version_does_not_make_a_person_its_author(organization):
     tool = factories.tool(organization, metadata={"origin": "agent"})
     assert tool.version.origin == Origin.AGENT
     first = tool.version
     other = factories.definition(implementation={"source": "def main(p):\n    return 2\n"})
-    tool = catalog.update_tool(tool=tool, definition=other, by=by(organization))
+    tool = catalog.update_tool(tool=tool, definition=other, by=actor_of(organization))
     edit(first, origin="person")
-    tool = catalog.update_tool(tool=tool, definition=factories.definition(), by=by(organization))
+    tool = catalog.update_tool(
+        tool=tool, definition=factories.definition(), by=actor_of(organization)
+    )
     assert tool.version.origin == Origin.IMPORT
 
 
@@ -235,8 +241,8 @@ def test_what_was_rolled_back_is_not_handed_on(organization):
     tool = factories.tool(organization)
     first = tool.version
     new = factories.definition(description="New.")
-    catalog.update_tool(tool=tool, definition=new, by=by(organization))
-    seen(organization)
+    catalog.update_tool(tool=tool, definition=new, by=actor_of(organization))
+    remember_versions(organization)
     write("UPDATE tools_tool SET version_id = %s WHERE id = %s", first.pk, tool.pk)
     assert exported(organization).left_out == ["echo"]
     tool = catalog.find_tool(organization, "echo")
@@ -266,17 +272,17 @@ def test_a_person_can_look_at_what_is_no_definition_any_more(
 def test_a_rollback_is_not_signed_again_with_its_distrusted_key(organization):
     tool = factories.tool(organization)
     first = tool.version
-    keys.rotate_key(organization=organization, by=by(organization))
+    keys.rotate_key(organization=organization, by=actor_of(organization))
     catalog.update_tool(
-        tool=tool, definition=factories.definition(description="New."), by=by(organization)
+        tool=tool, definition=factories.definition(description="New."), by=actor_of(organization)
     )
-    seen(organization)
-    keys.distrust_key(organization=organization, key_id=first.key_id, by=by(organization))
+    remember_versions(organization)
+    keys.distrust_key(organization=organization, key_id=first.key_id, by=actor_of(organization))
     write("UPDATE tools_tool SET version_id = %s WHERE id = %s", first.pk, tool.pk)
     with pytest.raises(Conflict):
-        verification.resign(tool=tool, by=by(organization))
-    verification.accept_rollback(organization=organization, by=by(organization))
-    verification.resign(tool=tool, by=by(organization))
+        verification.resign(tool=tool, by=actor_of(organization))
+    verification.accept_rollback(organization=organization, by=actor_of(organization))
+    verification.resign(tool=tool, by=actor_of(organization))
     assert not flaw(organization)
 
 
@@ -294,36 +300,38 @@ def test_distrust_is_noted_even_where_the_row_says_so_already(organization):
     tool = factories.tool(organization)
     said = "UPDATE tools_signingkey SET distrusted_at = now(), retired_at = now() "
     write(f"{said} WHERE organization_id = %s", organization.pk)
-    keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
+    keys.distrust_key(
+        organization=organization, key_id=tool.version.key_id, by=actor_of(organization)
+    )
     own = "UPDATE tools_signingkey SET distrusted_at = NULL, retired_at = NULL "
     write(f"{own} WHERE organization_id = %s", organization.pk)
     assert flaw(organization)
 
 
-def test_nothing_is_built_on_what_nobody_wrote(organization):
+def test_a_version_without_a_valid_signature_is_not_a_base_for_changes(organization):
     tool = factories.tool(organization)
     edit(tool.version, label="9.9.9")
     tool = Tool.objects.select_related("version", "organization").get(pk=tool.pk)
     for change in (
         lambda: catalog.update_tool(
-            tool=tool, definition=factories.definition(description="X."), by=by(organization)
+            tool=tool, definition=factories.definition(description="X."), by=actor_of(organization)
         ),
-        lambda: catalog.restore_version(tool=tool, label="9.9.9", by=by(organization)),
-        lambda: verification.resign(tool=tool, by=by(organization)),
+        lambda: catalog.restore_version(tool=tool, label="9.9.9", by=actor_of(organization)),
+        lambda: verification.resign(tool=tool, by=actor_of(organization)),
     ):
         with pytest.raises(Conflict):
             change()
     assert tool.versions.count() == 1
-    catalog.delete_tool(tool=tool, by=by(organization))
+    catalog.delete_tool(tool=tool, by=actor_of(organization))
 
 
 def test_a_genuine_version_is_restored_over_an_altered_one(organization):
     tool = factories.tool(organization)
     tool = catalog.update_tool(
-        tool=tool, definition=factories.definition(description="New."), by=by(organization)
+        tool=tool, definition=factories.definition(description="New."), by=actor_of(organization)
     )
     edit(tool.version, origin="import")
-    catalog.restore_version(tool=tool, label="1.0.0", by=by(organization))
+    catalog.restore_version(tool=tool, label="1.0.0", by=actor_of(organization))
     assert not flaw(organization)
 
 
@@ -342,8 +350,10 @@ def test_what_is_no_definition_any_more_closes_one_tool_alone(organization, defi
 
 def test_rotation_and_distrust_are_on_record(organization):
     tool = factories.tool(organization)
-    keys.distrust_key(organization=organization, key_id=tool.version.key_id, by=by(organization))
-    keys.rotate_key(organization=organization, by=by(organization))
+    keys.distrust_key(
+        organization=organization, key_id=tool.version.key_id, by=actor_of(organization)
+    )
+    keys.rotate_key(organization=organization, by=actor_of(organization))
     codes = AuditRecord.objects.filter(organization=organization.slug).values_list(
         "code", flat=True
     )

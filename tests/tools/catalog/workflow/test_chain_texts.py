@@ -59,7 +59,7 @@ def test_each_flaw_has_its_line(organization, wrong, right, line, place):
         ("--- {}\n--- {}\n", None), ("a: \x00", None), ('{"a": 1, "a": 2}', 1), ("7", None),
     ],
 )  # fmt: skip
-def test_what_is_no_chain_at_all_is_told_and_raises_nothing(organization, text, line):
+def test_an_invalid_chain_is_reported_without_an_exception(organization, text, line):
     found = read_text(organization, text)
     assert found.definition is None
     assert found.flaws and found.flaws[0].line == line
@@ -71,7 +71,7 @@ def test_a_text_as_large_as_a_book_is_refused(organization):
     assert "larger" in found.flaws[0].message
 
 
-def test_what_may_not_fit_is_told_with_its_line(organization):
+def test_a_possible_mismatch_is_reported_with_its_line(organization):
     output = {"type": "object", "properties": {"text": {"type": "integer"}}}
     factories.tool(organization, "count", output_schema=output)
     found = read_text(organization, CHAIN.replace("tool_name: echo", "tool_name: count", 1))
@@ -80,7 +80,7 @@ def test_what_may_not_fit_is_told_with_its_line(organization):
 
 
 @pytest.fixture
-def kept(organization):
+def store_chain(organization):
     """The chain's definition as the database returns it."""
 
     def keep(text):
@@ -91,8 +91,8 @@ def kept(organization):
     return keep
 
 
-def test_a_kept_chain_is_written_as_short_as_it_reads_the_same(organization, kept):
-    definition = kept(CHAIN)
+def test_a_kept_chain_is_written_as_short_as_it_reads_the_same(organization, store_chain):
+    definition = store_chain(CHAIN)
     text = text_of(definition)
     assert read_text(organization, text).definition == definition
     assert "retries" in text and "input_schema" not in text and "null" not in text
@@ -100,12 +100,12 @@ def test_a_kept_chain_is_written_as_short_as_it_reads_the_same(organization, kep
     assert text.index("when:") < text.index("retries:")
 
 
-def test_of_its_limits_only_what_was_said_is_written(kept):
-    text = text_of(kept(CHAIN + "constraints: {max_execution_time: PT1H}\n"))
+def test_of_its_limits_only_what_was_said_is_written(store_chain):
+    text = text_of(store_chain(CHAIN + "constraints: {max_execution_time: PT1H}\n"))
     assert "constraints:\n  max_execution_time: PT1H\n" in text
     assert "max_output_size" not in text
 
 
-def test_a_chain_whose_database_forgot_the_order_is_written_in_it(kept):
-    text = text_of(kept(CHAIN))
+def test_a_chain_whose_database_forgot_the_order_is_written_in_it(store_chain):
+    text = text_of(store_chain(CHAIN))
     assert text.index("id: second") < text.index("when:") < text.index("path: /output/text")

@@ -71,9 +71,9 @@ def test_scenario_9_3_as_it_is_written_ends_in_a_dead_end() -> None:
 
 def test_states_that_only_others_lead_to_are_named_with_who_leads_there() -> None:
     found = lint(specification(), frozenset({"advanced"}))
-    hints = {one.state: one.hint for one in found if one.code == "unreachable_state"}
-    assert "other groups lead there: knowledge-query" in hints["analysis"]
-    assert "complex-analysis would lead there" in hints["results"]
+    remedies = {one.state: one.remedy for one in found if one.code == "unreachable_state"}
+    assert "other groups lead there: knowledge-query" in remedies["analysis"]
+    assert "complex-analysis would lead there" in remedies["results"]
 
 
 def test_a_cycle_that_is_no_reset_is_a_warning_with_its_states_and_tools() -> None:
@@ -114,12 +114,12 @@ def test_a_tool_available_everywhere_keeps_a_state_from_being_a_dead_end() -> No
     assert "dead_end" not in codes(found)
 
 
-def test_a_state_nobody_names_is_an_error_that_guesses_what_was_meant() -> None:
+def test_an_unknown_state_is_an_error_that_suggests_a_name() -> None:
     found = lint(snapshot(moving("a", [START], "anaylsis"), moving("b", ["analysis"])))
     unknown = only(found, "unknown_state")
     assert (unknown.tool, unknown.severity) == ("a", WorkflowSeverity.ERROR)
-    assert "did you mean 'analysis'?" in unknown.hint
-    assert "did you mean 'anaylsis'?" in only(found, "unreachable_state").hint
+    assert "did you mean 'analysis'?" in unknown.remedy
+    assert "did you mean 'anaylsis'?" in only(found, "unreachable_state").remedy
 
 
 def test_a_tool_that_is_available_in_no_state_is_found() -> None:
@@ -147,7 +147,7 @@ def test_a_tool_that_goes_back_on_the_side_is_a_silent_reset() -> None:
         (["knowledge/read"], ["knowledge"], True),
     ],
 )
-def test_a_tool_that_no_agent_was_granted_is_seen_by_nobody(group, granted, seen) -> None:
+def test_a_tool_that_no_agent_was_granted_is_reported(group, granted, seen) -> None:
     place = snapshot(tool("a", group=group), parents={"knowledge/read": "knowledge"})
     found = codes(lint(place, granted=frozenset(granted)))
     assert found == ({} if seen else {"seen_by_nobody": "a"})

@@ -199,7 +199,7 @@ def petstore(**changes: Any) -> dict[str, Any]:
     return deepcopy(PETSTORE) | changes
 
 
-def one(path: str = "/x", method: str = "get", **fields: Any) -> dict[str, Any]:
+def document_of_one(path: str = "/x", method: str = "get", **fields: Any) -> dict[str, Any]:
     """A document with one operation."""
     operation = {"operationId": "one", "responses": {"200": {"description": "Good."}}, **fields}
     components = operation.pop("components", {})

@@ -7,7 +7,12 @@ from copy import deepcopy
 import pytest
 
 from tests.properties import examples
-from tests.tools.definitions.openapi.openapi_documents import LIBRARY, PETSTORE, one, petstore
+from tests.tools.definitions.openapi.openapi_documents import (
+    LIBRARY,
+    PETSTORE,
+    document_of_one,
+    petstore,
+)
 from tools.definitions.implementations.http_requests import build_request
 from tools.definitions.implementations.http_tools import UnusableArgument
 from tools.definitions.openapi import BadOpenApiDocument, draft_operations
@@ -185,7 +190,7 @@ def test_another_server_and_other_names_of_credentials_may_be_said():
     assert draft.header == "X-Api-Key"
 
 
-def named(*operations):
+def document_of(*operations):
     """A document of operations, each given as an id and `GET /path`."""
     paths = {}
     for id_, key in operations:
@@ -195,11 +200,11 @@ def named(*operations):
             parameter = {"name": name, "in": "path", "required": True, "schema": SCHEMA}
             found.setdefault("parameters", []).append(parameter)
         paths.setdefault(path, {})[method.lower()] = found | {"responses": {}}
-    return _of(paths)
+    return _document(paths)
 
 
 def names(*operations, **options):
-    return {one.key: one.name for one in draft_operations(named(*operations), **options)}
+    return {one.key: one.name for one in draft_operations(document_of(*operations), **options)}
 
 
 LONG = "list_every_subscription_invoice_line_of_one_customer_account_of_x_"
@@ -209,7 +214,7 @@ SAME = (f"{LONG}read", "GET /z/{id}"), (f"{LONG}remove", "DELETE /z/{id}")
 def test_names_that_are_cut_stay_two_names():
     found = names(*SAME)
     assert len({*found.values()}) == 2 and max(map(len, found.values())) <= 64
-    assert not any(one.flaws for one in draft_operations(named(*SAME)))
+    assert not any(one.flaws for one in draft_operations(document_of(*SAME)))
 
 
 def test_what_is_picked_changes_no_name():
@@ -231,7 +236,7 @@ def test_other_scripts_are_transliterated():
     }  # fmt: skip
 
 
-def test_two_operations_with_one_name_are_told_apart():
+def test_two_operations_with_one_name_get_different_names():
     document = petstore()
     document["paths"]["/pets"]["post"]["operationId"] = "LISTPETS"
     found = by_key(document)
@@ -243,7 +248,7 @@ def test_two_operations_with_one_name_are_told_apart():
 def test_a_parameter_of_another_script_has_a_name_that_says_something():
     place = [{"name": "город", "in": "query", "schema": SCHEMA}, {"name": "地", "in": "query",
              "schema": SCHEMA}]  # fmt: skip
-    (draft,) = draft_operations(one(parameters=place))
+    (draft,) = draft_operations(document_of_one(parameters=place))
     assert draft.definition["implementation"]["query"] == {"город": "{gorod}", "地": "{De}"}
 
 
@@ -258,7 +263,7 @@ def sent(document, arguments, **options):
 
 
 def query(arguments, **parameter):
-    document = one(parameters=[{"in": "query", **parameter}])
+    document = document_of_one(parameters=[{"in": "query", **parameter}])
     return sent(document, arguments).url.partition("?")[2]
 
 
@@ -286,12 +291,16 @@ def test_an_object_in_a_query_is_sent_as_its_style_says(said, query_):
 def test_an_object_that_is_referred_to_is_an_object():
     components = {"schemas": {"P": FOUND}, "parameters": {"P": {
         "in": "query", "name": "p", "schema": {"$ref": "#/components/schemas/P"}}}}  # fmt: skip
-    document = one(parameters=[{"$ref": "#/components/parameters/P"}], components=components)
+    document = document_of_one(
+        parameters=[{"$ref": "#/components/parameters/P"}], components=components
+    )
     assert sent(document, {"p": BY | {"n": [1, 2]}}).url.endswith("?q=a&query_by=title&n=1&n=2")
 
 
 def test_members_that_become_entries_are_those_of_the_document():
-    (draft,) = draft_operations(one(parameters=[{"in": "query", "name": "p", "schema": FOUND}]))
+    (draft,) = draft_operations(
+        document_of_one(parameters=[{"in": "query", "name": "p", "schema": FOUND}])
+    )
     validator = json_schemas.compile_schema(draft.definition["input_schema"])
     assert validator.flaws({"p": BY}) == [] and validator.flaws({"p": BY | {"admin": "yes"}})
 
@@ -302,8 +311,8 @@ def test_a_member_takes_no_other_entry_of_the_query():
         {"in": "query", "name": "p", "schema": {"type": "object", "additionalProperties": True}},
     ]
     with pytest.raises(UnusableArgument, match="another entry"):
-        sent(one(parameters=parameters), {"p": {"key": "x"}})
-    assert sent(one(parameters=parameters), {"p": {"a": "1"}, "key": "k"}).url.endswith(
+        sent(document_of_one(parameters=parameters), {"p": {"key": "x"}})
+    assert sent(document_of_one(parameters=parameters), {"p": {"a": "1"}, "key": "k"}).url.endswith(
         "?key=k&a=1"
     )
 
@@ -333,13 +342,16 @@ def test_a_parameter_with_a_content_is_sent_as_that():
     assert query(value, name="p", content=content) == "p=%7B%22a%22%3A%5B1%2C%22%C3%BC%22%5D%7D"
     plain = {"text/plain": {"schema": SCHEMA}}
     assert query({"p": "a b"}, name="p", content=plain) == "p=a%20b"
-    header = one(parameters=[{"in": "header", "name": "X-P", "content": content}])
+    header = document_of_one(parameters=[{"in": "header", "name": "X-P", "content": content}])
     assert sent(header, {"X-P": '{"a": 1}'}).headers["X-P"] == '{"a": 1}'
 
 
 def body(kind, schema, arguments, **media):
     content = {kind: {"schema": schema, **media}}
-    asked = sent(one(method="post", requestBody={"required": True, "content": content}), arguments)
+    asked = sent(
+        document_of_one(method="post", requestBody={"required": True, "content": content}),
+        arguments,
+    )
     return asked.headers["Content-Type"], asked.body.decode()
 
 
@@ -379,7 +391,7 @@ SERVER = {
 
 
 def test_variables_of_a_server_are_given_or_their_defaults():
-    document = one(servers=[SERVER])
+    document = document_of_one(servers=[SERVER])
     assert "'version'" in flaw(document)
     assert sent(document, {}, variables={"version": "v1"}).url == "https://eu.api.example.com/v1/x"
     given = {"version": "v2", "region": "us", "host": "h.example"}
@@ -397,7 +409,7 @@ def test_variables_of_a_server_are_given_or_their_defaults():
     ],
 )
 def test_values_that_no_server_has_are_refused(variables, words):
-    document = one(servers=[SERVER])
+    document = document_of_one(servers=[SERVER])
     try:
         said = flaw(document, variables=variables)
     except BadOpenApiDocument as error:
@@ -454,17 +466,17 @@ SCHEMA = {"type": "string"}
     ],
 )
 def test_what_cannot_be_made_is_said(fields, words):
-    assert words in flaw(one(**fields))
+    assert words in flaw(document_of_one(**fields))
 
 
 def test_a_credential_that_may_be_absent_is_absent():
-    (draft,) = draft_operations(one(security=[{}, {"a": []}]))
+    (draft,) = draft_operations(document_of_one(security=[{}, {"a": []}]))
     assert "credential" not in draft.definition["implementation"] and not draft.flaws
 
 
 def test_a_schema_of_an_answer_that_cannot_be_is_left_out_and_noted():
     answer = {"content": {"application/json": {"schema": {"pattern": "(?=x)"}}}}
-    (draft,) = draft_operations(one(responses={"200": answer}))
+    (draft,) = draft_operations(document_of_one(responses={"200": answer}))
     assert not draft.flaws and draft.definition["output_schema"] == {}
     assert "left out" in draft.notes[0]
 
@@ -473,7 +485,7 @@ def test_a_password_is_kept_out_of_evidence():
     parameters = [
         {"name": "pin", "in": "query", "schema": {"type": "string", "format": "password"}}
     ]
-    (draft,) = draft_operations(one(parameters=parameters))
+    (draft,) = draft_operations(document_of_one(parameters=parameters))
     assert ToolDefinition(read_definition(draft.definition)).sensitive == {"pin"}
 
 
@@ -482,7 +494,9 @@ def test_a_long_chain_of_references_is_no_accident():
     schema = {"$ref": "#/components/schemas/s0"}
     parameters = [{"name": "q", "in": "query", "schema": schema}]
     components = {"schemas": chain | {"s5000": {}}}
-    assert "more than 200 schemas" in flaw(one(parameters=parameters, components=components))
+    assert "more than 200 schemas" in flaw(
+        document_of_one(parameters=parameters, components=components)
+    )
 
 
 def test_references_do_not_make_schemas_grow():
@@ -493,7 +507,7 @@ def test_references_do_not_make_schemas_grow():
         ]} for n in range(30)
     }  # fmt: skip
     parameters = [{"name": "q", "in": "query", "schema": {"$ref": "#/components/schemas/s0"}}]
-    document = one(parameters=parameters, components={"schemas": both | {"s30": {}}})
+    document = document_of_one(parameters=parameters, components={"schemas": both | {"s30": {}}})
     (draft,) = draft_operations(document)
     assert draft.flaws or len(str(draft.definition)) < 10_000
 
@@ -554,26 +568,26 @@ def test_no_odd_document_is_an_accident(document, max_examples):
 
 
 @pytest.mark.part("generated")
-def test_a_schema_that_many_operations_are_told_is_not_read_without_end():
+def test_the_work_for_a_schema_of_many_operations_is_bounded():
     schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(9_000)}}
     body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/B"}}}}
     operation = {"requestBody": body, "responses": {}}
     item = {"post": operation, "put": operation, "patch": operation}
     paths = {f"/a{number}": {"$ref": "#/components/pathItems/P"} for number in range(50)}
     with pytest.raises(BadOpenApiDocument, match="pick fewer"):
-        draft_operations(_of(paths, schemas={"B": schema}, pathItems={"P": item}))
+        draft_operations(_document(paths, schemas={"B": schema}, pathItems={"P": item}))
 
 
 def test_an_operation_with_more_than_a_tool_can_have_is_refused_alone():
     many = [{"in": "query", "name": f"p{n}", "schema": {"type": "string"}} for n in range(201)]
-    assert "parameters" in flaw(_of({"/a": {"get": {"parameters": many, "responses": {}}}}))
+    assert "parameters" in flaw(_document({"/a": {"get": {"parameters": many, "responses": {}}}}))
     schema = {"type": "object", "properties": {f"p!{n}": {"type": "string"} for n in range(201)}}
     body = {"content": {"application/x-www-form-urlencoded": {"schema": schema}}}
-    said = flaw(_of({"/a": {"post": {"requestBody": body, "responses": {}}}}))
+    said = flaw(_document({"/a": {"post": {"requestBody": body, "responses": {}}}}))
     assert "more than 200 arguments" in said
 
 
-def _of(paths, **components):
+def _document(paths, **components):
     info, servers = {"title": "t", "version": "1"}, [{"url": "https://api.example"}]
     said = {"openapi": "3.1.0", "info": info, "servers": servers}
     return said | {"paths": paths, "components": components}
@@ -586,7 +600,7 @@ def test_a_bound_beyond_2_to_the_53_is_kept_exactly():
     bounds = {"type": "integer", "minimum": -INT64 - 1, "maximum": INT64, "default": INT64}
     answer = {"content": {"application/json": {"schema": {"type": "integer", "enum": [2**64]}}}}
     parameters = [{"name": "id", "in": "query", "schema": bounds}]
-    (draft,) = draft_operations(one(parameters=parameters, responses={"200": answer}))
+    (draft,) = draft_operations(document_of_one(parameters=parameters, responses={"200": answer}))
     assert not draft.flaws and draft.notes == ()
     assert draft.definition["input_schema"]["properties"]["id"] == bounds
     assert draft.definition["output_schema"]["enum"] == [2**64]
@@ -600,7 +614,7 @@ def test_a_bound_beyond_2_to_the_53_is_kept_exactly():
 def test_what_no_tool_needs_refuses_no_document(odd):
     schema = {"type": "integer", "example": odd, "x-odd": {"a": [odd]}}
     parameters = [{"name": "n", "in": "query", "schema": schema, "examples": {"a": odd}}]
-    document = one(parameters=parameters)
+    document = document_of_one(parameters=parameters)
     document["info"]["x-odd"] = odd
     (draft,) = draft_operations(document)
     assert not draft.flaws and draft.notes == ()
@@ -615,7 +629,7 @@ def test_a_word_of_a_schema_that_no_number_can_be_is_left_out_with_a_note(word, 
     schema = {"type": "number", word: [1, odd] if word == "enum" else odd}
     parameters = [{"name": "n", "in": "query", "schema": schema}]
     answer = {"content": {"application/json": {"schema": schema}}}
-    (draft,) = draft_operations(one(parameters=parameters, responses={"200": answer}))
+    (draft,) = draft_operations(document_of_one(parameters=parameters, responses={"200": answer}))
     assert not draft.flaws
     assert draft.definition["input_schema"]["properties"]["n"] == {"type": "number"}
     assert draft.definition["output_schema"] == {"type": "number"}
@@ -623,13 +637,13 @@ def test_a_word_of_a_schema_that_no_number_can_be_is_left_out_with_a_note(word, 
 
 
 def test_half_an_emoji_in_a_description_is_a_replacement_character():
-    (draft,) = draft_operations(one(summary="cut \ud83d"))
+    (draft,) = draft_operations(document_of_one(summary="cut \ud83d"))
     assert not draft.flaws and draft.definition["description"] == "cut \ufffd"
 
 
 @pytest.mark.parametrize("item", [None, [], "x", {"$ref": "https://evil.example"}], ids=repr)
 def test_a_path_that_cannot_be_read_is_refused_alone(item):
-    document = one()
+    document = document_of_one()
     document["paths"]["/odd"] = item
     good, odd = draft_operations(document)
     assert not good.flaws and odd.key == "/odd" and "cannot be read" in odd.flaws[0]["message"]

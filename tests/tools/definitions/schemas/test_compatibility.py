@@ -60,7 +60,7 @@ def test_what_always_fits(source, target):
         (objects(["a/b"], **{"a/b": TEXT}), objects(**{"a/b": WHOLE}), "/a~1b"),
     ],
 )  # fmt: skip
-def test_what_never_fits_is_told_with_its_path(source, target, where):
+def test_a_certain_mismatch_is_reported_with_its_path(source, target, where):
     assert (where, True) in kinds(find_misfits(source, target))
 
 
@@ -126,7 +126,7 @@ leaves = st.one_of(
 )
 
 
-def _within(inner):
+def _containers(inner):
     members = st.dictionaries(st.sampled_from("xy"), inner, max_size=2)
     return st.one_of(
         st.fixed_dictionaries(
@@ -142,7 +142,7 @@ def _within(inner):
     )  # fmt: skip
 
 
-schemas = st.recursive(leaves, _within, max_leaves=4)
+schemas = st.recursive(leaves, _containers, max_leaves=4)
 
 
 @given(schemas, schemas, st.lists(values, min_size=1, max_size=6))

@@ -29,7 +29,7 @@ def test_what_cannot_be_seen_is_named(text, shown):
     assert make_visible(text) == shown
 
 
-def test_each_hidden_character_is_told_once():
+def test_each_hidden_character_is_reported_once():
     assert find_invisible("a\u200bb\u200bc\u00ad") == [
         "U+200B ZERO WIDTH SPACE",
         "U+00AD SOFT HYPHEN",

@@ -125,7 +125,7 @@ def test_an_argument_that_was_left_out_is_nothing():
         ("{{ x < 'a' }}", 5),
     ],
 )
-def test_arguments_that_make_too_much_or_do_not_fit_are_told_apart_from_a_fault(template, given):
+def test_arguments_that_make_too_much_or_do_not_fit_are_distinguished_from_a_fault(template, given):
     templates.check_template(template, ["x"])
     with pytest.raises(CannotRender):
         templates.render_template(template, {"x": given})

@@ -81,7 +81,7 @@ def test_every_wrong_field_is_named():
 
 
 @pytest.mark.parametrize("given", [{}, "09:00-17:00", [NIGHT] * (MOST_WINDOWS + 1), True, 0])
-def test_what_is_no_list_of_windows_is_told(given):
+def test_an_invalid_list_of_windows_is_reported(given):
     fields = DefinitionFields({"schedule": given}, [])
     assert read_schedule(fields, "schedule") == []
     assert [flaw["field"] for flaw in fields.flaws] == ["schedule"]
@@ -164,7 +164,7 @@ MOMENT = st.builds(
 )
 
 
-def shown(windows, moment, zone):
+def is_open_by_minutes(windows, moment, zone):
     """The oracle: every minute of a window is a pair of day and clock."""
     clock = moment.astimezone(zone)
     here = (DAYS[clock.weekday()], f"{clock:%H:%M}")
@@ -186,7 +186,9 @@ def pairs(window):
 @given(SCHEDULE, MOMENT, st.sampled_from(ZONES))
 @settings(max_examples=150, deadline=None)
 def test_it_is_open_when_the_clock_shows_a_minute_of_a_window(windows, moment, zone):
-    assert is_open(build_schedule(windows), moment, zone) is shown(windows, moment, zone)
+    assert is_open(build_schedule(windows), moment, zone) is is_open_by_minutes(
+        windows, moment, zone
+    )
 
 
 @given(SCHEDULE, MOMENT, st.sampled_from(ZONES), st.integers(0, 59))

@@ -25,7 +25,7 @@ from tools.models import Agent, CacheEntry, Execution, Organization, Reservation
 
 
 @pytest.fixture
-def other(organization):
+def other_agent(organization):
     """An agent of another organization, with its own tool."""
     place = factories.organization(f"org-{uuid4().hex[:12]}")
     factories.tool(place)
@@ -51,7 +51,7 @@ def claimed(execution, **options):
     return Execution.objects.claim(execution.pk, worker="test", lease_s=60, **options)
 
 
-def ended(execution):
+def end_call(execution):
     Execution.objects.filter(pk=execution.pk).update(
         status=Status.FAILED, completed_at=Now(), lease_until=None
     )
@@ -75,7 +75,7 @@ def test_an_organization_runs_no_more_than_it_may(mine, organization):
     assert claimed(third) is None
     waits = row(third)
     assert (waits.status, waits.attempt, waits.fence) == ("Pending", 0, 0)
-    ended(first)
+    end_call(first)
     assert claimed(third).limited
 
 
@@ -99,7 +99,7 @@ def test_what_waited_too_long_is_not_begun(mine, settings):
     assert claimed(execution) is None and in_turn(execution) == []
 
 
-def test_a_call_somebody_has_in_hand_is_not_waited_for(mine, committed):
+def test_a_claim_does_not_wait_for_a_locked_call(mine, committed):
     (execution,) = mine(1)
     with transaction.atomic():
         Execution.objects.select_for_update().get(pk=execution.pk)
@@ -128,24 +128,24 @@ def _claim_elsewhere(execution):
         connection.close()
 
 
-def test_organizations_take_turns(mine, other):
+def test_organizations_take_turns(mine, other_agent):
     flood = mine(4)
-    late = [factories.execution(other) for _ in range(2)]
+    late = [factories.execution(other_agent) for _ in range(2)]
     assert in_turn(*flood, *late) == [0, 4, 1, 5, 2, 3]
 
 
-def test_who_runs_the_fewest_is_first(mine, other):
+def test_who_runs_the_fewest_is_first(mine, other_agent):
     first, second, third = mine(3)
     claimed(first)
-    late = factories.execution(other)
+    late = factories.execution(other_agent)
     assert in_turn(second, third, late) == [2, 0, 1]
 
 
-def test_what_has_no_room_has_no_turn(mine, agent, organization, other):
+def test_what_has_no_room_has_no_turn(mine, agent, organization, other_agent):
     executions = mine(3)
     bound(organization, 2)
     claimed(executions[0])
-    late = factories.execution(other)
+    late = factories.execution(other_agent)
     assert in_turn(*executions, late) == [3, 1]
     Tool.objects.filter(organization=organization).update(max_concurrency=1)
     assert in_turn(*executions, late) == [3]
@@ -208,10 +208,10 @@ def test_an_organization_holds_no_more_of_a_worker_than_its_share(mine, agent, s
     assert status(execution) == "PermissionDenied"
 
 
-def test_while_another_waits_an_organization_holds_half(mine, agent, other, seats):
+def test_while_another_waits_an_organization_holds_half(mine, agent, other_agent, seats):
     first, second = mine(2)
-    late = factories.execution(other)
-    retire(agent, other)
+    late = factories.execution(other_agent)
+    retire(agent, other_agent)
     seats.enter(agent.organization_id, 2)
     assert in_turn(first, second, late) == [0, 2, 1]
     seats.enter(agent.organization_id, 2)
@@ -233,7 +233,7 @@ def test_two_claims_at_once_do_not_get_one_place(mine, organization, seats):
     assert not AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START").exists()
 
 
-def test_whoever_ends_with_a_full_share_tells_the_next(mine, agent, seats):
+def test_the_end_of_a_call_in_a_full_share_dispatches_the_next(mine, agent, seats):
     first, second, third = mine(3)
     retire(agent)
     assert perform(first.pk) == []
@@ -257,22 +257,24 @@ def test_what_waits_for_its_share_is_no_sign_that_no_worker_takes_calls(mine, or
     assert bounded() and status(waiting) == "Pending"
 
 
-def test_to_know_who_is_full_costs_a_claim_no_statement(mine, other, django_assert_num_queries):
+def test_to_know_who_is_full_costs_a_claim_no_statement(
+    mine, other_agent, django_assert_num_queries
+):
     (execution,) = mine(1)
     with django_assert_num_queries(1):
-        assert claimed(execution, full=[other.organization_id])
+        assert claimed(execution, full=[other_agent.organization_id])
 
 
 @pytest.mark.part("faults")
 @pytest.mark.usefixtures("committed")
-def test_long_calls_of_one_organization_leave_places_to_another(crib, agent, other, gate):
+def test_long_calls_of_one_organization_leave_places_to_another(crib, agent, other_agent, gate):
     """A worker with four places, and six calls that end after another's have ended."""
     gate.tool("waits", constraints={"max_execution_time": "PT2M"})
     with stopped(crib), worker(crib) as process:
         flood = [factories.execution(agent, "waits") for _ in range(6)]
         running = Execution.objects.filter(pk__in=[one.pk for one in flood], status="Running")
         until(lambda: running.filter(worker__contains=f":{process.pid}:").count() == 3)
-        late = [factories.execution(other) for _ in range(3)]
+        late = [factories.execution(other_agent) for _ in range(3)]
         for execution in late:
             until(lambda one=execution: status(one) == "Success")
         assert running.count() == 3
@@ -295,7 +297,7 @@ def test_each_thread_of_a_process_tries_another_call(mine):
     assert len({*tried, *hinted}) == 6
 
 
-def test_where_others_wait_a_hint_is_not_asked_for_by_name_first(mine):
+def test_with_a_backlog_the_dispatched_call_is_not_claimed_first(mine):
     (waiting,) = mine(1)
     hinted = uuid4()
     assert next(claiming.turns(hinted)).execution_id == hinted
@@ -313,8 +315,8 @@ def test_a_call_that_hardly_waited_is_taken_by_its_name(mine):
     assert claimed(young, younger_than=hinted[1].younger_than)
 
 
-def test_with_a_backlog_a_hint_is_good_for_whose_turn_it_is(mine, other):
-    flood, late = mine(3), factories.execution(other)
+def test_with_a_backlog_a_dispatch_is_for_the_next_call_in_fair_order(mine, other_agent):
+    flood, late = mine(3), factories.execution(other_agent)
     for execution in flood:
         aged(execution, 30)
     claimed(flood[0])
@@ -329,7 +331,7 @@ def test_an_end_frees_a_place_for_the_oldest_that_waits(mine, organization):
     bound(organization, 1)
     won = claimed(first)
     assert claiming.freed_by(won) == []
-    ended(first)
+    end_call(first)
     assert claiming.freed_by(won) == [third.pk]
 
 
@@ -362,7 +364,7 @@ def test_an_expired_call_is_dropped_once(mine, settings):
     assert AuditRecord.objects.filter(execution_id=late.pk, code="TOOL.EXPIRE").count() == 1
 
 
-def test_whoever_calls_again_may_use_the_key_of_a_call_that_expired(agent, organization, settings):
+def test_the_idempotency_key_of_an_expired_call_may_be_used_again(agent, organization, settings):
     factories.tool(organization)
     caller = factories.caller(agent)
     call = factories.call("echo", {"text": "x"}, idempotency_key="k")

@@ -8,10 +8,10 @@ from typing import Any
 from audit.models import AuditRecord
 from tests import factories
 from tests.stubs import llm
-from tests.tools.agents.conftest import SAYS, begun
+from tests.tools.agents.conftest import SAYS, begin_request
 from tests.tools.agents.poison import FORBIDDEN
 from tests.tools.approval_requests import approver, reject
-from tests.tools.execution.working import work_off
+from tests.tools.execution.in_process_worker import work_off
 from tools.accounts.callers import caller_of_agent
 from tools.authorization.facts import question_of
 from tools.authorization.pins import snapshot_for
@@ -33,7 +33,7 @@ class Place:
     agent: Agent
 
     @classmethod
-    def of(cls, organization: Organization) -> "Place":
+    def with_tools(cls, organization: Organization) -> "Place":
         source = {"implementation": {"source": SAYS}}
         factories.tool(organization, "say", **source)
         factories.tool(organization, "hidden", group=["secret"], **source)
@@ -53,7 +53,7 @@ class Place:
     def ran(self, question: str = "What does the page say?", **wanted: Any) -> Execution:
         """Perform a run until nothing is left to do; people reject every approval that it
         requests."""
-        run = begun(self.agent, question, group=GROUPS, max_iterations=30, **wanted)
+        run = begin_request(self.agent, question, group=GROUPS, max_iterations=30, **wanted)
         person = approver(self.organization)
         while work_off(self.organization):
             self.check()
@@ -88,7 +88,7 @@ def refused_by(row: Execution) -> list[str]:
     snapshot = snapshot_for(caller, row.session_id)
     tool = snapshot.tool(row.tool_name)
     assert tool is not None
-    asked = EffectiveRequest.of(row.requested_groups, row.state)
+    asked = EffectiveRequest.from_options(row.requested_groups, row.state)
     verdicts = gates.explain(question_of(caller, tool, asked, snapshot))
     lent = _LENT if row.options.get("at_its_door") else frozenset()
     granted = ["granted_groups"] if asked.groups - caller.granted_groups else []

@@ -73,7 +73,7 @@ def test_an_external_call_that_had_not_begun_goes_back(performance):
     assert (row(held).status, row(held).attempt) == ("Pending", 0)
 
 
-def test_what_was_cancelled_ends_and_does_not_begin_anew(performance):
+def test_a_cancelled_call_ends_and_is_not_requeued(performance):
     held = performance()
     Execution.objects.filter(pk=held.execution.pk).update(cancel_requested_at=Now())
     assert give_back(held, reason="sandbox_lost") and held.returned
@@ -97,6 +97,6 @@ def test_a_row_that_was_taken_away_is_left_alone(performance):
         ("pure", True, 3, False, True),
     ],
 )
-def test_what_may_begin_anew(delivery, begun, attempt, counts, may):
+def test_which_calls_may_be_requeued(delivery, begun, attempt, counts, may):
     execution = Execution(attempt=attempt)
     assert may_repeat(execution, delivery, counts=counts, begun=begun) is may

@@ -35,7 +35,7 @@ def test_the_third_time_is_the_end(waiting):
     assert [event.type for event in row.events.all()] == ["Failed"]
 
 
-def test_evidence_names_the_faults_class_and_nobody_its_text(waiting):
+def test_evidence_has_the_class_of_the_fault_and_not_its_text(waiting):
     row = stumble(waiting, 3)
     records = AuditRecord.objects.filter(execution_id=row.pk, code="TOOL.LOST").order_by("id")
     assert [one.reason for one in records] == ["stumbled", "stumbled", "POISONED"]

@@ -4,7 +4,7 @@ import pytest
 
 from tests import factories
 from tests.tools.approval_requests import approve, approver
-from tests.tools.execution.working import calls_of, work_off
+from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.execution import actions
 from tools.models import Confirmation, Execution
 

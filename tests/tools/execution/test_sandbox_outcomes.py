@@ -45,7 +45,7 @@ def profile(organization, **fields):
     )
 
 
-def ended(agent, outcome):
+def finish_with(agent, outcome):
     """The execution of a claimed call that ended with this outcome in the sandbox."""
     execution = factories.execution(agent)
     claimed = performance.claim(execution.pk, "test")
@@ -173,7 +173,7 @@ def test_the_end_record_says_what_was_asked_of_the_network(agent, organization):
     factories.tool(organization)
     usage = ResourceUsage(network_requests=2, filesystem_operations=9)
     outcome = SandboxResult(RunOutcome.SUCCESS, "x", usage=usage, network=(REFUSED, ALLOWED))
-    done = ended(agent, outcome)
+    done = finish_with(agent, outcome)
     assert record_of(done, "TOOL.END")["network"] == [
         {"door": "helper", "method": "GET", "host": "evil.example", "port": 443, "address": "",
          "code": "HOST_NOT_ALLOWED", "status": 0, "bytes_sent": 0, "bytes": 0},
@@ -187,7 +187,7 @@ def test_a_run_that_asked_for_much_writes_down_little(agent, organization):
     factories.tool(organization)
     wild = EgressAttempt("helper", "GET" * 100, "a\x00\ud800" * 500, 443, code="x" * 100)
     outcome = SandboxResult(RunOutcome.FAILED, error_code="MINE", network=(wild,) * 200)
-    said = record_of(ended(agent, outcome), "TOOL.END")["network"]
+    said = record_of(finish_with(agent, outcome), "TOOL.END")["network"]
     assert len(said) == 50
     assert all(len(str(value)) <= 255 for value in said[0].values())
 
@@ -223,7 +223,7 @@ STATUSES = [
 def test_how_a_run_ended_is_its_status_and_its_code(agent, organization, outcome, code, status):
     factories.tool(organization)
     result = SandboxResult(outcome, error_code=code, error_message="/secret/place of sandboxd")
-    done = ended(agent, result)
+    done = finish_with(agent, result)
     assert (done.status, done.error_code, done.output) == (status, code, None)
     assert (outcome == RunOutcome.SANDBOX_ERROR) == ("/secret/place" not in done.error_message)
 

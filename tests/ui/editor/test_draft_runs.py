@@ -1,4 +1,4 @@
-"""A draft of a code tool is run behind the wall before it is saved."""
+"""A draft of a code tool is run inside the sandbox before it is saved."""
 
 import json
 import re

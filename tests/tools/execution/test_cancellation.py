@@ -11,7 +11,7 @@ from sandbox.spec import RunOutcome, SandboxResult
 from tests import factories
 from tests.conditions import blocks_another_connection, until
 from tests.tools.approval_requests import at_the_browser
-from tests.tools.limits.allowance_fixtures import bound, budget, standing
+from tests.tools.limits.allowance_fixtures import amounts_of, bound, budget
 from tools.errors import Conflict, Forbidden
 from tools.execution import actions, claiming, outcomes, performance, returning, stumbling
 from tools.models import Execution, Resolution
@@ -26,7 +26,7 @@ def running(agent, organization):
     return claimed
 
 
-def of(claimed):
+def reload(claimed):
     return Execution.objects.get(pk=claimed.execution.pk)
 
 
@@ -38,11 +38,11 @@ def codes(execution):
 def finished(claimed, outcome):
     claimed.result = outcomes.result_of(outcome)
     performance.finish(claimed)
-    return of(claimed)
+    return reload(claimed)
 
 
 def test_a_result_that_comes_after_the_cancellation_is_discarded_and_on_record(running, agent):
-    actions.cancel(caller=factories.caller(agent), execution=of(running))
+    actions.cancel(caller=factories.caller(agent), execution=reload(running))
     done = finished(running, SandboxResult(RunOutcome.SUCCESS, "what it gave back"))
     assert (done.status, done.error_code, done.output) == ("Cancelled", "CANCELLED", None)
     assert codes(done)[-2:] == ["TOOL.LATE_COMPLETION_REJECTED", "TOOL.END"]
@@ -50,7 +50,7 @@ def test_a_result_that_comes_after_the_cancellation_is_discarded_and_on_record(r
 
 
 def test_a_failure_after_the_cancellation_is_a_failure(running, agent):
-    actions.cancel(caller=factories.caller(agent), execution=of(running))
+    actions.cancel(caller=factories.caller(agent), execution=reload(running))
     done = finished(running, SandboxResult(RunOutcome.TIMEOUT, error_code="TIMEOUT"))
     assert done.status == "Timeout"
 
@@ -66,16 +66,16 @@ def test_cancelling_twice_is_cancelling_once(agent, organization):
 
 def test_asking_a_worker_twice_to_stop_keeps_the_first_moment(running, agent):
     caller = factories.caller(agent)
-    asked_at = actions.cancel(caller=caller, execution=of(running)) and of(running)
-    actions.cancel(caller=caller, execution=of(running))
-    assert of(running).cancel_requested_at == asked_at.cancel_requested_at
+    asked_at = actions.cancel(caller=caller, execution=reload(running)) and reload(running)
+    actions.cancel(caller=caller, execution=reload(running))
+    assert reload(running).cancel_requested_at == asked_at.cancel_requested_at
 
 
 @pytest.fixture
 def unknown(running):
     Execution.objects.filter(pk=running.execution.pk).update(lease_until=Now())
     reaper.reap()
-    return of(running)
+    return reload(running)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_an_agent_resolves_nothing(unknown, agent):
 def test_what_was_cancelled_midway_may_be_resolved_and_is_marked_in_evidence(
     running, agent, operator
 ):
-    actions.cancel(caller=factories.caller(agent), execution=of(running))
+    actions.cancel(caller=factories.caller(agent), execution=reload(running))
     done = finished(running, SandboxResult(RunOutcome.SUCCESS, "too late"))
     end = AuditRecord.objects.get(execution_id=done.pk, code="TOOL.END")
     assert (end.reason, end.details["effect_possible"]) == ("CANCELLED", True)
@@ -148,7 +148,7 @@ def test_a_persons_word_is_not_rewritten(unknown, operator):
 
 
 @pytest.fixture
-def again(agent, organization):
+def lose_call_once(agent, organization):
     """A call with this delivery, which costs 3 and has a budget of 10."""
 
     def lost_once(delivery):
@@ -162,8 +162,8 @@ def again(agent, organization):
         claimed = performance.claim(factories.execution(agent).pk, "lost")
         Execution.objects.filter(pk=claimed.execution.pk).update(lease_until=Now())
         reaper.reap()
-        assert of(claimed).status == "Pending"
-        return of(claimed)
+        assert reload(claimed).status == "Pending"
+        return reload(claimed)
 
     return lost_once
 
@@ -192,24 +192,28 @@ ENDS = [cancelled, expired, poisoned, refused]
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_ran_before_says_that_its_effect_may_have_happened_and_is_paid_for(again, agent, end):
-    execution = again("idempotent")
+def test_what_ran_before_says_that_its_effect_may_have_happened_and_is_paid_for(
+    lose_call_once, agent, end
+):
+    execution = lose_call_once("idempotent")
     end(execution, agent)
     done = Execution.objects.get(pk=execution.pk)
-    assert (done.over, done.error_details, done.cost) == (True, {"effect_possible": True}, 3)
+    assert (done.is_final, done.error_details, done.cost) == (True, {"effect_possible": True}, 3)
     assert "may have happened" in done.error_message and "never" not in done.error_message
-    assert standing(agent) == [(3.0, 0.0)]
+    assert amounts_of(agent) == [(3.0, 0.0)]
     last = AuditRecord.objects.filter(execution_id=done.pk).order_by("id").last()
     assert last.details["effect_possible"] is True
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_had_no_effect_outside_costs_nothing_when_it_does_not_begin_again(again, agent, end):
-    execution = again("pure")
+def test_what_had_no_effect_outside_costs_nothing_when_it_does_not_begin_again(
+    lose_call_once, agent, end
+):
+    execution = lose_call_once("pure")
     end(execution, agent)
     done = Execution.objects.get(pk=execution.pk)
-    assert (done.over, done.error_details, done.cost) == (True, {}, 0)
-    assert standing(agent) == [(0.0, 0.0)]
+    assert (done.is_final, done.error_details, done.cost) == (True, {}, 0)
+    assert amounts_of(agent) == [(0.0, 0.0)]
 
 
 def test_a_lost_call_that_was_to_be_cancelled_says_that_its_effect_may_have_happened(
@@ -217,10 +221,10 @@ def test_a_lost_call_that_was_to_be_cancelled_says_that_its_effect_may_have_happ
 ):
     factories.tool(organization, delivery="idempotent")
     claimed = performance.claim(factories.execution(agent).pk, "killed")
-    actions.cancel(caller=factories.caller(agent), execution=of(claimed))
+    actions.cancel(caller=factories.caller(agent), execution=reload(claimed))
     Execution.objects.filter(pk=claimed.execution.pk).update(lease_until=Now())
     reaper.reap()
-    assert (of(claimed).status, of(claimed).error_details) == (
+    assert (reload(claimed).status, reload(claimed).error_details) == (
         "Cancelled",
         {"effect_possible": True},
     )

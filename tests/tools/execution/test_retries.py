@@ -25,10 +25,10 @@ def me(organization: Organization) -> Caller:
 def failed(organization: Organization, agent: Agent) -> Execution:
     factories.tool(organization)
     execution = factories.execution(agent, text="again")
-    return over(execution, status="Failed", error_code="TOOL_FAILED")
+    return end_execution(execution, status="Failed", error_code="TOOL_FAILED")
 
 
-def over(execution: Execution, **fields: Any) -> Execution:
+def end_execution(execution: Execution, **fields: Any) -> Execution:
     factories.end_execution(execution, **fields)
     return Execution.objects.get(pk=execution.pk)
 
@@ -61,10 +61,10 @@ def test_two_at_once_make_one(me: Caller, failed: Execution, monkeypatch) -> Non
 def test_who_may_not_act_as_the_agent_does_not_retry(
     organization: Organization, failed: Execution
 ) -> None:
-    somebody = factories.person(organization)
-    factories.permit(somebody, "view_execution", "change_execution")
+    user = factories.person(organization)
+    factories.permit(user, "view_execution", "change_execution")
     with pytest.raises(Forbidden, match="may not call tools as"):
-        retrying.retry(person=at_the_browser(somebody), execution=failed)
+        retrying.retry(person=at_the_browser(user), execution=failed)
     assert not Execution.objects.filter(retry_of=failed.pk).exists()
 
 
@@ -80,17 +80,19 @@ def test_what_may_have_had_its_effect_is_not_repeated(
     me: Caller, organization: Organization, agent: Agent, fields: dict[str, Any], why: str
 ) -> None:
     factories.tool(organization)
-    execution = over(factories.execution(agent), **fields)
+    execution = end_execution(factories.execution(agent), **fields)
     with pytest.raises(Conflict, match=why):
         retrying.retry(person=me, execution=execution)
 
 
 @pytest.mark.parametrize(("found", "allowed"), [("happened", False), ("did_not_happen", True)])
-def test_what_somebody_found_out_decides(
+def test_the_resolution_of_an_unknown_outcome_decides(
     me: Caller, organization: Organization, agent: Agent, found: str, allowed: bool
 ) -> None:
     factories.tool(organization)
-    unknown = over(factories.execution(agent), status="Failed", error_code="OUTCOME_UNKNOWN")
+    unknown = end_execution(
+        factories.execution(agent), status="Failed", error_code="OUTCOME_UNKNOWN"
+    )
     chief = at_the_browser(factories.superuser(organization))
     actions.resolve(caller=chief, execution=unknown, outcome=Resolution(found), reason="Seen.")
     execution = Execution.objects.get(pk=unknown.pk)
@@ -109,7 +111,9 @@ def test_secrets_that_the_person_may_not_see_are_not_sent_by_them(
 ) -> None:
     factories.tool(organization)
     secret = f"ghp_{'a' * 30}"
-    execution = over(factories.execution(agent, text=secret), status="Failed", error_code="X")
+    execution = end_execution(
+        factories.execution(agent, text=secret), status="Failed", error_code="X"
+    )
     with pytest.raises(Conflict, match="what you may not see"):
         retrying.retry(person=me, execution=execution)
 
@@ -118,7 +122,7 @@ def test_ones_own_call_is_retried_by_oneself(organization: Organization) -> None
     factories.tool(organization)
     mine, other = (at_the_browser(factories.superuser(organization)) for _ in range(2))
     made = admit(mine, factories.call("echo", {"text": "x"}))
-    execution = over(made, status="Failed", error_code="TOOL_FAILED")
+    execution = end_execution(made, status="Failed", error_code="TOOL_FAILED")
     assert isinstance(retrying.why_not(other, execution), Forbidden)
     again = Execution.objects.get(pk=retrying.retry(person=mine, execution=execution).pk)
     assert (again.user_id, again.agent_id) == (mine.user_id, None)
