@@ -20,6 +20,10 @@ class ToolcribError(Exception):
         self.code = code or type(self).code
         self.details = details
 
+    def field_errors(self) -> list[dict[str, str]]:
+        """The errors by field; where there are none, the message as the error of no field."""
+        return self.details.get("errors") or [{"field": "", "message": self.message}]
+
 
 class Malformed(ToolcribError):
     """The request cannot be read, or a field of it is wrong."""

@@ -13,7 +13,8 @@ from django.db import transaction
 
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
-from tools.catalog.snapshot import CatalogConfirmationRule, Snapshot
+from tools.catalog.registry import catalog_confirmation_rule
+from tools.catalog.snapshot import Snapshot
 from tools.catalog.uniqueness import unique
 from tools.definitions.texts import names
 from tools.errors import Conflict, Malformed, NotFound
@@ -122,16 +123,7 @@ def find_rule(organization: Organization, name: str) -> ConfirmationRule:
 
 
 def reach_of_rule(row: ConfirmationRule, snapshot: Snapshot) -> ConfirmationRuleReach:
-    rule = CatalogConfirmationRule(
-        name=row.name,
-        tool_name=row.tool_name,
-        group_name=row.group_name,
-        agent_id=row.agent_id,
-        min_cost=row.min_cost,
-        side_effects=row.side_effects,
-        first_use=row.first_use,
-        approvals_needed=row.approvals_needed,
-    )
+    rule = catalog_confirmation_rule(row)
     touched = [
         tool.name
         for tool in snapshot.sorted_tools

@@ -206,19 +206,7 @@ def _allowances(organization_id: UUID) -> dict[UUID, tuple[CatalogAllowance, ...
 
 def _confirmation_rules(organization_id: UUID) -> tuple[CatalogConfirmationRule, ...]:
     rows = ConfirmationRule.objects.filter(organization_id=organization_id, enabled=True)
-    return tuple(
-        CatalogConfirmationRule(
-            name=row.name,
-            tool_name=row.tool_name,
-            group_name=row.group_name,
-            agent_id=row.agent_id,
-            min_cost=row.min_cost,
-            side_effects=row.side_effects,
-            first_use=row.first_use,
-            approvals_needed=row.approvals_needed,
-        )
-        for row in rows
-    )
+    return tuple(catalog_confirmation_rule(row) for row in rows)
 
 
 def _source_groups(organization_id: UUID) -> dict[tuple[str, str], frozenset[str]]:
@@ -336,6 +324,19 @@ def catalog_group(row: ToolGroup) -> CatalogGroup:
         schedule=tuple(row.schedule),
         max_queue_age_s=row.max_queue_age_s,
         max_cpu_percent=row.max_cpu_percent,
+    )
+
+
+def catalog_confirmation_rule(row: ConfirmationRule) -> CatalogConfirmationRule:
+    return CatalogConfirmationRule(
+        name=row.name,
+        tool_name=row.tool_name,
+        group_name=row.group_name,
+        agent_id=row.agent_id,
+        min_cost=row.min_cost,
+        side_effects=row.side_effects,
+        first_use=row.first_use,
+        approvals_needed=row.approvals_needed,
     )
 
 

@@ -99,14 +99,10 @@ class DefinitionFields:
         if value is None:
             return default
         try:
-            length = durations.parse_duration(value) if isinstance(value, str) else -1
-        except ValueError:
-            length = -1
-        if not 0 < length <= longest_s:
-            limit = durations.format_duration(longest_s)
-            self.wrong(name, f"must be an ISO 8601 duration such as PT30S, at most {limit}")
+            return durations.normalize_duration(value, longest_s)
+        except ValueError as error:
+            self.wrong(name, str(error))
             return default
-        return durations.format_duration(length)
 
     def money(self, name: str) -> str:
         """A text of digits and a point, or a number: `Decimal` itself accepts much else."""

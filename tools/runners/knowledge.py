@@ -23,7 +23,13 @@ from tools.knowledge import (
 from tools.knowledge.entity_index import local_name
 from tools.knowledge.entity_statements import Select, find_neighbors
 from tools.models import GraphScope
-from tools.runners.tool_runs import ToolRun, UpstreamResult
+from tools.runners.tool_runs import (
+    ToolRun,
+    UpstreamResult,
+    failed_result,
+    stopped_result,
+    timeout_result,
+)
 
 DEFAULT_ROWS = 100
 
@@ -125,25 +131,18 @@ def _run_bounded(job: ToolRun, work: Callable[[ToolRun, RequestBounds], Any]) ->
         rdf_terms.BadTerm,
         entity_search.NoSearchWords,
     ) as flaw:
-        return _failure("QUERY_INVALID", str(flaw), cost=Decimal(0))
+        return failed_result("QUERY_INVALID", str(flaw), cost=Decimal(0))
     except entities.EntityExists as refusal:
-        return _failure("ENTITY_EXISTS", str(refusal))
+        return failed_result("ENTITY_EXISTS", str(refusal))
     except graph_documents.BadGraphDocument as flaw:
-        return _failure("KNOWLEDGE_UNREADABLE", str(flaw))
+        return failed_result("KNOWLEDGE_UNREADABLE", str(flaw))
     except sparql_endpoint.EndpointFailure as failure:
         code = ErrorCode.LOST if failure.lost and work in _WRITES else failure.code
-        return _failure(code, failure.message)
+        return failed_result(code, failure.message)
     except RequestStopped:
-        return UpstreamResult(
-            RunOutcome.CANCELLED,
-            error_code=ErrorCode.CANCELLED,
-            error_message="The call was stopped.",
-        )
+        return stopped_result()
     except TimeUp:
-        message = f"The knowledge store did not answer within {job.timeout_s:g} s."
-        return UpstreamResult(
-            RunOutcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message
-        )
+        return timeout_result(f"The knowledge store did not answer within {job.timeout_s:g} s.")
 
 
 def _search_statements(job: ToolRun, bounds: RequestBounds) -> dict[str, Any]:
@@ -275,10 +274,6 @@ def _limit(job: ToolRun) -> int:
     if not isinstance(requested, int) or isinstance(requested, bool):
         return most
     return max(1, min(most, requested))
-
-
-def _failure(code: str, message: str, *, cost: Decimal | None = None) -> UpstreamResult:
-    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)
 
 
 _WRITES = (_add_statements, _store_entity)

@@ -14,13 +14,18 @@ from typing import Any
 
 from django.conf import settings
 
-from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from tools.catalog import model_prices
 from tools.definitions.texts import templates
 from tools.httpclient.upstream_pool import RequestBounds, RequestStopped, TimeUp, UpstreamPool
 from tools.llm import chat, model_replies, reasoning
-from tools.runners.tool_runs import ToolRun, UpstreamResult
+from tools.runners.tool_runs import (
+    ToolRun,
+    UpstreamResult,
+    failed_result,
+    stopped_result,
+    timeout_result,
+)
 
 Tell = Callable[[str], None]
 _STOP_TEXTS = (f"\n{model_replies.OBSERVATION}",)
@@ -63,18 +68,11 @@ def ask_model(
         reply = chat.ask(_model_connections(), model, question, bounds, tell)
     except chat.ModelFailure as failure:
         cost = None if failure.began else Decimal(0)
-        return _failure(failure.code, failure.message, cost=cost)
+        return failed_result(failure.code, failure.message, cost=cost)
     except RequestStopped:
-        return UpstreamResult(
-            RunOutcome.CANCELLED,
-            error_code=ErrorCode.CANCELLED,
-            error_message="The call was stopped.",
-        )
+        return stopped_result()
     except TimeUp:
-        message = f"The model did not answer within {job.timeout_s:g} s."
-        return UpstreamResult(
-            RunOutcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message
-        )
+        return timeout_result(f"The model did not answer within {job.timeout_s:g} s.")
     return UpstreamResult(
         RunOutcome.SUCCESS,
         output=output(reply),
@@ -84,7 +82,7 @@ def ask_model(
 
 
 def refuse_question(code: str, message: str) -> UpstreamResult:
-    return _failure(code, message, cost=Decimal(0))
+    return failed_result(code, message, cost=Decimal(0))
 
 
 def run_prompt(job: ToolRun) -> UpstreamResult:
@@ -147,10 +145,6 @@ def _token_counts(reply: chat.ModelAnswer) -> dict[str, int]:
     if reply.input_tokens is None or reply.output_tokens is None:
         return {}
     return {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
-
-
-def _failure(code: str, message: str, *, cost: Decimal | None) -> UpstreamResult:
-    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)
 
 
 def _run_prompt(job: ToolRun, prompt: str) -> UpstreamResult:

@@ -13,7 +13,7 @@ from sandbox.spec import RunOutcome
 from tools.messaging import outbox
 from tools.messaging.outbox import MessageDraft, MessageRefused
 from tools.models import Message, MessageChannel
-from tools.runners.tool_runs import ToolRun, UpstreamResult
+from tools.runners.tool_runs import ToolRun, UpstreamResult, failed_result
 
 _TIMEOUT_S = 30.0
 _TRIAL_S = 10.0
@@ -40,9 +40,9 @@ def run(job: ToolRun) -> UpstreamResult:
         connection.close()  # not held while waiting for a server
         outbox.deliver_message(message, draft.data, min(job.timeout_s, _TIMEOUT_S))
     except MessageRefused as refusal:
-        return _failure(refusal.code, str(refusal))
+        return failed_result(refusal.code, str(refusal))
     except DeliveryFailed as problem:
-        return _failure(ErrorCode.LOST if problem.begun else "MESSAGE_NOT_SENT", str(problem))
+        return failed_result(ErrorCode.LOST if problem.begun else "MESSAGE_NOT_SENT", str(problem))
     return UpstreamResult(RunOutcome.SUCCESS, output=_output(message))
 
 
@@ -80,7 +80,3 @@ def _output(message: Message) -> dict[str, object]:
         "state": message.state,
         "answer": message.answer,
     }
-
-
-def _failure(code: str, message: str) -> UpstreamResult:
-    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message)

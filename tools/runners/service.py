@@ -10,7 +10,7 @@ from config.external_servers import find_broker
 from sandbox.errors import ErrorCode
 from sandbox.spec import RunOutcome
 from toolcrib_service.queue_protocol import Queue
-from tools.runners.tool_runs import ToolRun, UpstreamResult
+from tools.runners.tool_runs import ToolRun, UpstreamResult, failed_result
 from tools.toolservices.answer_stream import (
     NotAnswered,
     NotBegun,
@@ -47,7 +47,7 @@ def run(job: ToolRun) -> UpstreamResult:
     implementation = job.definition.raw["implementation"]
     service = job.snapshot.services.get(implementation["service"])
     if service is None or not service.request_queue:
-        return _failure(UNAVAILABLE, "The tool's service is not registered, or has no queue.")
+        return failed_result(UNAVAILABLE, "The tool's service is not registered, or has no queue.")
     asked = ToolServiceRequest(
         queue=Queue(job.organization, service.request_queue),
         user=job.caller,
@@ -67,9 +67,9 @@ def run(job: ToolRun) -> UpstreamResult:
 def _failure_result(ending: NotAnswered) -> UpstreamResult:
     match ending:
         case NotBegun(code=code) | ToolServiceCallFailed(code=code):
-            return _failure(code, str(ending))
+            return failed_result(code, str(ending))
         case ToolServiceCallLost():
-            return _failure(ErrorCode.LOST, str(ending))
+            return failed_result(ErrorCode.LOST, str(ending))
         case TimedOut():
             outcome, code = RunOutcome.TIMEOUT, ErrorCode.TIMEOUT
         case ToolServiceCallCancelled(begun=begun):
@@ -79,7 +79,3 @@ def _failure_result(ending: NotAnswered) -> UpstreamResult:
         case _:
             raise AssertionError(f"an ending of no known kind: {ending!r}")
     return UpstreamResult(outcome, error_code=code, error_message=str(ending))
-
-
-def _failure(code: str, message: str) -> UpstreamResult:
-    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message)

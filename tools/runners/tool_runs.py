@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from sandbox.client import Until
-from sandbox.spec import IsolationLevel, SandboxResult
+from sandbox.errors import ErrorCode
+from sandbox.spec import IsolationLevel, RunOutcome, SandboxResult
 from tools.catalog.sandbox.profiles import sandbox_client
 from tools.catalog.snapshot import CatalogProfile, Snapshot
 from tools.definitions.tool import ToolDefinition
@@ -79,6 +80,22 @@ class UpstreamResult(SandboxResult):
     observation: str = ""
     warnings: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+
+
+def failed_result(code: str, message: str, *, cost: Decimal | None = None) -> UpstreamResult:
+    return UpstreamResult(RunOutcome.FAILED, error_code=code, error_message=message, cost=cost)
+
+
+def stopped_result() -> UpstreamResult:
+    """The result of a run that its caller ended."""
+    message = "The call was stopped."
+    return UpstreamResult(
+        RunOutcome.CANCELLED, error_code=ErrorCode.CANCELLED, error_message=message
+    )
+
+
+def timeout_result(message: str) -> UpstreamResult:
+    return UpstreamResult(RunOutcome.TIMEOUT, error_code=ErrorCode.TIMEOUT, error_message=message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class _OpenApiImport:
             self._check_credential(draft)
             return row | {"errors": []} | self._saved(draft)
         except ToolcribError as error:
-            errors = error.details.get("errors") or [{"field": "", "message": error.message}]
+            errors = error.field_errors()
             return row | {"result": REFUSED, "errors": errors}
 
     def _saved(self, draft: OperationDraft) -> Row:

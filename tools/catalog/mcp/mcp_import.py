@@ -276,7 +276,7 @@ def _imported(row: McpServer, listed: dict[str, Any], item: Any, by: Actor) -> M
         with transaction.atomic():
             result = _taken_over(row, listed[there], name, item, by)
     except ToolcribError as error:
-        flaws = error.details.get("errors") or [{"field": "", "message": error.message}]
+        flaws = error.field_errors()
         return McpImportItem(there, str(name)[:128], "refused", flaws)
     return McpImportItem(there, name, result)
 

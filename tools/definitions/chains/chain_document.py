@@ -302,14 +302,10 @@ class _ChainReader:
 
     def _duration(self, raw: Any, place: str, longest_s: float) -> str:
         try:
-            length = durations.parse_duration(raw) if isinstance(raw, str) else -1
-        except ValueError:
-            length = -1
-        if not 0 < length <= longest_s:
-            limit = durations.format_duration(longest_s)
-            self.wrong(place, f"must be an ISO 8601 duration such as PT30S, at most {limit}")
+            return durations.normalize_duration(raw, longest_s)
+        except ValueError as error:
+            self.wrong(place, str(error))
             return "PT1S"
-        return durations.format_duration(length)
 
 
 def chain_definition(written: Any) -> dict[str, Any]:

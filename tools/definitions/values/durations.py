@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from typing import Any
 
 _FORM = re.compile(
     r"P(?:(?P<days>\d{1,4})D)?"
@@ -32,6 +33,18 @@ def format_duration(length_s: float) -> str:
     )
     date = f"{_plain_number(days)}D" if days else ""
     return f"P{date}T{clock}" if clock else f"P{date}" if date else "PT0S"
+
+
+def normalize_duration(value: Any, longest_s: float) -> str:
+    """As `format_duration` writes it. Raises ValueError, which says what the value must be."""
+    try:
+        length_s = parse_duration(value) if isinstance(value, str) else -1.0
+    except ValueError:
+        length_s = -1.0
+    if not 0 < length_s <= longest_s:
+        limit = format_duration(longest_s)
+        raise ValueError(f"must be an ISO 8601 duration such as PT30S, at most {limit}")
+    return format_duration(length_s)
 
 
 def _plain_number(amount: Decimal) -> str:

@@ -24,10 +24,7 @@ class Command(ToolcribCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", help="JSON or YAML; - reads standard input")
-        parser.add_argument(
-            "--organization", type=arguments.parse_slug, default="default", metavar="O",
-            help="default: default",
-        )  # fmt: skip
+        arguments.add_organization(parser)
         parser.add_argument(
             "--pick", action="extend", nargs="+", default=[], metavar="OPERATION",
             help="operations by id, or as 'GET /path'; absent: all that are not deprecated",

@@ -33,10 +33,7 @@ class Command(ToolcribCommand):
         wanted = ("list", "add", "refresh", "difference", "import", "delete")
         parser.add_argument("action", choices=wanted, nargs="?", default="list")
         parser.add_argument("name", metavar="NAME", nargs="?", default="")
-        parser.add_argument(
-            "--organization", type=arguments.parse_slug, default="default", metavar="O",
-            help="default: default",
-        )  # fmt: skip
+        arguments.add_organization(parser)
         parser.add_argument("--url", default="", metavar="URL")
         parser.add_argument("--transport", choices=Transport.values, default=None)
         parser.add_argument(

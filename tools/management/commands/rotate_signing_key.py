@@ -18,13 +18,7 @@ class Command(ToolcribCommand):
     )
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--organization",
-            type=arguments.parse_slug,
-            default="default",
-            metavar="O",
-            help="default: default",
-        )
+        arguments.add_organization(parser)
         parser.add_argument(
             "--distrust",
             metavar="KEY",

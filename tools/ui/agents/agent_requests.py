@@ -55,8 +55,8 @@ from tools.ui.executions.executions import (
     FAILED,
     LARGE_FIELDS,
     agent_filter,
-    filter_older,
     list_fingerprint,
+    load_older_page,
 )
 from tools.ui.playground.snippets import curl_snippet
 from tools.web.reauthentication import Proof, proof
@@ -129,7 +129,7 @@ class RecordedRun:
 @page
 def request_list(request: PageRequest) -> HttpResponse:
     search = _read_filters(request.GET)
-    rows, older = _load_page(request, _filter_requests(request, search))
+    rows, older = load_older_page(request, _filter_requests(request, search), PAGE_SIZE)
     newest = not request.GET.get("before")
     seen = list_fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
@@ -211,20 +211,6 @@ def _filter_requests(request: PageRequest, search: dict[str, str]) -> ExecutionQ
     elif search["pattern"]:  # also of those that name none
         rows = rows.exclude(parameters__contains={"pattern": PLAN})
     return rows.select_related("agent", "user").defer(*_UNREAD)
-
-
-def _load_page(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
-    if before := request.GET.get("before"):
-        found = filter_older(request, found, _parse_id(before))
-    rows = list(found[: PAGE_SIZE + 1])
-    return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
-
-
-def _parse_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        return UUID(int=0)  # matches no agent: the page is empty and explains it
 
 
 def _request_rows(request: PageRequest, found: list[Execution]) -> list[AgentRequestRow]:

@@ -276,7 +276,7 @@ def _save_tool(
             return None
         return update_tool(tool=tool, definition=definition, by=by)
     except InvalidDefinition as error:
-        flaws = error.details.get("errors") or [{"field": "", "message": error.message}]
+        flaws = error.field_errors()
         draft.place(flaws)
     except ToolcribError as error:
         draft.flaws.append({"field": "", "message": error.message})
@@ -289,7 +289,7 @@ def _read_draft(draft: ToolDraft, definition: dict[str, Any]) -> Definition | No
     try:
         canonical = read_definition(definition)
     except InvalidDefinition as error:
-        draft.place(error.details.get("errors") or [{"field": "", "message": error.message}])
+        draft.place(error.field_errors())
         return None
     return None if unreadable else canonical
 

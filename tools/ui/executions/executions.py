@@ -55,7 +55,9 @@ SESSION_TEMPLATE = "executions/session.html"
 def execution_list(request: PageRequest) -> HttpResponse:
     search = _parse_search(request.GET)
     found = _find_executions(request, search)
-    rows, older = _load_page(request, found)
+    rows, older = load_older_page(request, found, PAGE_SIZE)
+    for row in rows:
+        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
     newest = not request.GET.get("before")
     seen = list_fingerprint(rows)
     if request.htmx and request.GET.get("seen") == seen:
@@ -196,7 +198,9 @@ def agent_filter(request: PageRequest, slug: str) -> dict[str, Any]:
     return {"user": agent.service_account_id}
 
 
-def filter_older(request: PageRequest, found: ExecutionQuerySet, before: UUID) -> ExecutionQuerySet:
+def _filter_older(
+    request: PageRequest, found: ExecutionQuerySet, before: UUID
+) -> ExecutionQuerySet:
     """The calls older than that call, which may have changed since; none where it is unknown."""
     of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
     moment = of_it.first()
@@ -204,6 +208,16 @@ def filter_older(request: PageRequest, found: ExecutionQuerySet, before: UUID) -
         return found.none()
     same = Q(created_at=moment, pk__lt=before)
     return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
+
+
+def load_older_page(
+    request: PageRequest, found: ExecutionQuerySet, size: int
+) -> tuple[list[Execution], bool]:
+    """The page after the call that the address names, and whether more follow."""
+    if before := request.GET.get("before"):
+        found = _filter_older(request, found, _parse_id(before))
+    rows = list(found[: size + 1])
+    return rows[:size], len(rows) > size
 
 
 def list_fingerprint(rows: list[Execution]) -> str:
@@ -311,16 +325,6 @@ def _find_parent(request: PageRequest, text: str) -> Execution | None:
     if not text:
         return None
     return readable(request.caller).filter(pk=_parse_id(text)).only("tool_name").first()
-
-
-def _load_page(request: PageRequest, found: ExecutionQuerySet) -> tuple[list[Execution], bool]:
-    """One page, and whether more follows."""
-    if before := request.GET.get("before"):
-        found = filter_older(request, found, _parse_id(before))
-    rows = list(found[: PAGE_SIZE + 1])
-    for row in rows:
-        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
-    return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
 
 
 def _parse_id(text: str) -> UUID:

@@ -283,7 +283,7 @@ def _render_form(
 ) -> HttpResponse:
     flaws: list[dict[str, str]] = []
     if error is not None:
-        found = error.details.get("errors") or [{"field": "", "message": error.message}]
+        found = error.field_errors()
         flaws = place_errors(
             [one | {"field": one["field"].partition("[")[0]} for one in found], inputs
         )

@@ -300,7 +300,7 @@ def _render_form(
 def _form_errors(error: ToolcribError | None) -> list[dict[str, str]]:
     if error is None:
         return []
-    return error.details.get("errors") or [{"field": "", "message": error.message}]
+    return error.field_errors()
 
 
 def _render_credentials(
