@@ -30,7 +30,7 @@ def ends(organization: Organization, days: float) -> None:
 
 def move(organization: Organization, name: str) -> None:
     tier = LicenseTier.objects.get(name=name)
-    set_tier(organization=organization, tier=tier, by=factories.by(organization))
+    set_tier(organization=organization, tier=tier, by=factories.actor(organization))
 
 
 def test_the_page_compares_the_tiers_and_shows_the_use(
