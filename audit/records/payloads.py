@@ -189,7 +189,9 @@ def _new_secret(organization: str) -> bytes:
     secret = _unwrap_secret(organization)
     if secret is not None:
         return secret
-    AuditKey.objects.filter(pk=organization).delete()
+    useless = AuditKey.objects.filter(pk=organization)
+    if useless.exists():
+        useless.delete()
     AuditKey.objects.create(organization=organization, wrapped=_wrap_new_secret(organization))
     secret = _unwrap_secret(organization)
     if secret is None:
