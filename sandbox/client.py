@@ -19,9 +19,11 @@ from itertools import chain, repeat
 from typing import Any
 
 from sandbox import wire
-from sandbox.egress.rules.egress_policy import EgressSummary
+from sandbox.egress.rules.egress_policy import EgressPolicy, EgressSummary
 from sandbox.egress.ticket_client import EgressClient
 from sandbox.errors import ErrorCode, SpecInvalid
+from sandbox.inside import sandbox_http
+from sandbox.inside.toolcrib import ToolError
 from sandbox.spec import Mount, Network, RunOutcome, SandboxResult, SandboxSpec
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -87,6 +89,37 @@ class SandboxClient:
             return _with_tally(result, ticket.close())
         except OSError:  # the broker died, and with it what it had counted
             return replace(result, usage=replace(result.usage, network_requests=None))
+
+    def exchange(
+        self,
+        egress: EgressPolicy,
+        organization: str,
+        work: Callable[[sandbox_http.Door], Any],
+        *,
+        wall_s: float,
+        cancelled: threading.Event,
+        until: Until | None = None,
+    ) -> SandboxResult:
+        """Requests of this process itself, through the egress broker and in no sandbox. `work` gets
+        the door to make them by; its value is the output, a `ToolError` of it the failure."""
+        watch = RunWatch(cancelled, until)
+        if self._egress is None:
+            return _without_egress("no egress broker was named")
+        near, far = socket.socketpair()
+        with near:
+            with far:
+                open_ticket = partial(self._egress.open, egress, organization, far)
+                try:
+                    ticket = self._retry_while_unreachable(open_ticket, watch)
+                except (OSError, SpecInvalid) as error:
+                    return _without_egress(f"it took no ticket: {error}")
+            if ticket is None:
+                return _not_begun()
+            result = _exchanged(work, _WatchedDoor(near, watch, wall_s))
+            try:
+                return _with_tally(result, ticket.close())
+            except OSError:  # the broker died, and with it what it had counted
+                return replace(result, usage=replace(result.usage, network_requests=None))
 
     def _run(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> SandboxResult:
         try:
@@ -299,6 +332,40 @@ class RunWatch:
 
 class SandboxRunCancelled(Exception):
     """The run was given up and sandboxd had nothing more to say about it."""
+
+
+class _WatchedDoor(sandbox_http.Door):
+    """Of this process: it stops to wait when the run is given up, and when its time is over."""
+
+    def __init__(self, channel: socket.socket, watch: RunWatch, wall_s: float) -> None:
+        super().__init__(channel)
+        self.wall_s, self._watch, self._ends_at = wall_s, watch, time.monotonic() + wall_s
+
+    def receive(self, deadline: float) -> bytes | None:
+        """Raises `SandboxRunCancelled` and `TimeoutError`."""
+        deadline = min(deadline, self._ends_at)
+        while True:
+            until = min(deadline, time.monotonic() + _LOOK_AT_EVENT_S)
+            received = super().receive(until)
+            if received is not None:
+                return received
+            if self._watch.is_over():
+                raise SandboxRunCancelled
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+
+
+def _exchanged(work: Callable[[sandbox_http.Door], Any], door: _WatchedDoor) -> SandboxResult:
+    try:
+        return SandboxResult(RunOutcome.SUCCESS, work(door))
+    except ToolError as error:
+        return SandboxResult(RunOutcome.FAILED, None, error.code, error.message)
+    except SandboxRunCancelled:
+        message = "the caller ended the run"
+        return SandboxResult(RunOutcome.CANCELLED, None, ErrorCode.CANCELLED, message)
+    except TimeoutError:
+        message = f"the tool ran longer than {door.wall_s} s"
+        return SandboxResult(RunOutcome.TIMEOUT, None, ErrorCode.TIMEOUT, message)
 
 
 def _result(header: bytes, output: bytes) -> SandboxResult:

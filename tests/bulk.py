@@ -129,7 +129,7 @@ def _definition(at: int, groups: list[str]) -> dict[str, Any]:
 
 
 def _key(organization: Organization) -> Any:
-    return current_key(organization, factories.by(organization))
+    return current_key(organization, factories.actor(organization))
 
 
 def _version(organization: Organization, tool: Tool, one: Any, key: Any) -> ToolVersion:
@@ -231,7 +231,7 @@ def entities(organization: Organization, count: int) -> None:
         )
         import_graph(
             organization=organization, data=said.encode(), syntax=Syntax.TURTLE, collection=None,
-            by=factories.by(organization),
+            by=factories.actor(organization),
         )  # fmt: skip
 
 

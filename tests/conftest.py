@@ -185,8 +185,8 @@ def committed(
             connection.close()
 
 
-@pytest.fixture(name="alone")
-def stop_workers(request: pytest.FixtureRequest, committed: None) -> Iterator[None]:
+@pytest.fixture
+def without_workers(request: pytest.FixtureRequest, committed: None) -> Iterator[None]:
     """What such a test leaves waiting, no worker of the product takes."""
     running = request.config.stash.get(RUNNING, None)
     with stopped(running) if running else nullcontext():

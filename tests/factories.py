@@ -35,9 +35,6 @@ def actor(organization: Organization) -> Actor:
     return Actor("system", "tests", organization.slug)
 
 
-by = actor  # as the argument of actions is called
-
-
 def organization(slug: str, tier: str = "Enterprise") -> Organization:
     """With the product's own tools."""
     return organizations.copied(slug, tier)

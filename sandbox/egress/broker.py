@@ -111,13 +111,25 @@ class Peer:
         match request.text("type"):
             case "open" if self._own is None and self._broker.may_open(self._uid):
                 policy = EgressPolicy.from_wire(request.value("policy"))
-                self._own = self._broker.open(policy, request.text("organization"))
-                return {"ticket": self._own.name}
+                return self._open(policy, request.text("organization"))
             case "close" if self._own is not None:
                 return {"tally": (await self._close(self._own)).to_wire()}
             case "attach" if self._led is None and self._broker.may_attach(self._uid):
                 return self._attach(request.text("ticket"))
         raise RunRejected("that is not yours to ask now")
+
+    def _open(self, policy: EgressPolicy, organization: str) -> dict[str, Any]:
+        """A socket that came along is the worker's own: it makes the requests itself."""
+        doors, self._frames.doors = self._frames.doors, []
+        self._own = self._broker.open(policy, organization)
+        if doors:
+            try:
+                self._broker.attach(self._own.name, doors[:1])
+            except RunRejected:
+                self._frames.doors = doors  # to be closed with the others
+                raise
+            self._frames.doors = doors[1:]
+        return {"ticket": self._own.name}
 
     def _attach(self, name: str) -> dict[str, Any]:
         doors, self._frames.doors = self._frames.doors, []

@@ -2,7 +2,8 @@
 frames.
 
 A worker: {"type": "open", "policy": …, "organization": name} → {"ticket": name}, then
-{"type": "close"} → {"tally": …}; one ticket at a time on a connection. sandboxd: {"type":
+{"type": "close"} → {"tally": …}; one ticket at a time on a connection. A descriptor that comes with
+the first is the socket of a run without a sandbox: the worker's own requests. sandboxd: {"type":
 "attach", "ticket": name}, with the descriptors of the egress sockets → {"attached": true}; the
 connection is then the run's lifeline. Each may be answered with {"refused": reason}.
 """

@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Self
 
@@ -52,11 +53,17 @@ class EgressClient:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def open(self, policy: EgressPolicy, organization: str) -> Ticket:
-        """Raises OSError when there is no broker, SpecInvalid when it does not take the policy."""
+    def open(
+        self, policy: EgressPolicy, organization: str, door: socket.socket | None = None
+    ) -> Ticket:
+        """Raises OSError when there is no broker, SpecInvalid when it does not take the policy.
+
+        `door` is the far end of a socket pair on which this process makes the requests itself; the
+        broker has its own descriptor of it.
+        """
         line = self._line()
         request = {"type": "open", "policy": policy.to_wire(), "organization": organization}
-        answer = line.ask(request)
+        answer = line.ask(request, [] if door is None else [door.fileno()])
         if "refused" in answer:
             self.keep(line)
             raise SpecInvalid(answer["refused"])
@@ -96,11 +103,13 @@ class BrokerConnection:
         self._channel = connect(path)
         self._reader = FrameReader(self._channel, control.FRAME_CAP)
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         """Raises OSError; the connection is of no use then."""
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._channel.sendall(control.encode(question))
+            frame = control.encode(question)
+            sent = socket.send_fds(self._channel, [frame], descriptors) if descriptors else 0
+            self._channel.sendall(frame[sent:])
             answer = read_answer(self._reader)
             undo.pop_all()
         return answer

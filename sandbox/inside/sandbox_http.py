@@ -39,7 +39,7 @@ _GZIP, _ZLIB, _RAW = 31, 15, -15  # as zlib calls them
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
-_door: "_Door | None" = None
+_door: "Door | None" = None
 
 
 class EgressError(ToolError):
@@ -84,8 +84,10 @@ def request(
     timeout_s: float = 30,
     max_bytes: int | None = None,
     redirects: int = 0,
+    door: "Door | None" = None,
 ) -> Response:
-    """Any status is an answer. `timeout_s` and `max_bytes` are for all of it, unpacked.
+    """Any status is an answer. `timeout_s` and `max_bytes` are for all of it, unpacked. A process
+    that has a connection to the broker of its own, outside the sandbox, gives it as `door`.
 
     A redirect is followed as often as `redirects` says, each time as a new request that may be
     refused; to another origin it goes without credentials. Raises EgressError.
@@ -96,7 +98,8 @@ def request(
     current = _Request(method.upper(), _escaped(url), _complete(headers or {}), body)
     left = redirects
     while True:
-        answer = _perform(current, deadline, _MOST_BYTES if max_bytes is None else max_bytes)
+        most = _MOST_BYTES if max_bytes is None else max_bytes
+        answer = _perform(current, deadline, most, door or _own_door())
         following = current.redirected_request(answer) if redirects else None
         if following is None:
             return answer
@@ -108,7 +111,7 @@ def request(
 def open_door(descriptor: int) -> None:
     """Called once, by the process that made this one, with the near end of the socket."""
     global _door  # noqa: PLW0603 - there is one door, as there is one network
-    _door = _Door(socket.socket(fileno=descriptor))
+    _door = Door(socket.socket(fileno=descriptor))
 
 
 class FrameKind(IntEnum):
@@ -172,17 +175,21 @@ class _Request(NamedTuple):
         return _Request(method, url, headers, body)
 
 
-def _perform(request: _Request, deadline: float, max_bytes: int) -> Response:
+def _own_door() -> "Door":
     if _door is None or _door.pid != os.getpid():
         raise EgressError("NETWORK_OFF", "this process has no way out")
-    with _door.conversation(request, deadline) as talk:
+    return _door
+
+
+def _perform(request: _Request, deadline: float, max_bytes: int, door: "Door") -> Response:
+    with door.conversation(request, deadline) as talk:
         status, headers = talk.head()
         unpacker = _Unpacker(headers.get("content-encoding", ""), max_bytes)
         body = b"".join(unpacker.unpacked(talk.pieces()))
     return Response(status, headers, body, request.url)
 
 
-class _Door:
+class Door:
     """Shared by the threads of one process: the thread that waits reads for all of them."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -252,7 +259,7 @@ class _Door:
         self._reading = True
         self._changed.release()
         try:
-            received = self._receive(deadline)
+            received = self.receive(deadline)
         finally:
             self._changed.acquire()
             self._reading = False
@@ -265,7 +272,7 @@ class _Door:
             if frame.number in self._waiting:
                 self._waiting[frame.number].append(frame)
 
-    def _receive(self, deadline: float) -> bytes | None:
+    def receive(self, deadline: float) -> bytes | None:
         """None when nothing came in time."""
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
@@ -280,7 +287,7 @@ class _Door:
 class _HttpExchange:
     """One request and what comes of it. Leaving early cancels it."""
 
-    def __init__(self, door: _Door, number: int, body: bytes, deadline: float) -> None:
+    def __init__(self, door: Door, number: int, body: bytes, deadline: float) -> None:
         self._door, self._number, self._deadline = door, number, deadline
         self._body = body
         self._over = False

@@ -83,7 +83,7 @@ def test_what_a_group_cannot_say_is_reported(
 
 
 def test_a_ring_of_groups_is_reported(admin_client: Client, organization: Organization) -> None:
-    by = factories.by(organization)
+    by = factories.actor(organization)
     above = save_group(organization=organization, name="above", by=by)
     below = save_group(organization=organization, name="below", by=by, parent="above")
     data = {"description": "", "permissions": "", "schedule": "", "parent": str(below.pk)}
@@ -96,7 +96,7 @@ def test_parents_of_others_are_not_offered(
     admin_client: Client, organization: Organization
 ) -> None:
     other = factories.organization(f"org-{uuid4().hex[:12]}")
-    theirs = save_group(organization=other, name="theirs", by=factories.by(other))
+    theirs = save_group(organization=other, name="theirs", by=factories.actor(other))
     assert str(theirs.pk) not in text(admin_client.get(place(ToolGroup, "add")))
     page = admin_client.post(place(ToolGroup, "add"), GROUP_FIELDS | {"parent": theirs.pk})
     [flaw] = page.context["adminform"].form.errors.as_data()["parent"]
@@ -156,7 +156,7 @@ def test_sources_obey_the_policy_and_stay_at_home(
 
 def test_a_group_is_read_by_who_may_look(staff_client: Any, organization: Organization) -> None:
     row = save_group(
-        organization=organization, name="night", by=factories.by(organization),
+        organization=organization, name="night", by=factories.actor(organization),
         schedule=[{"from": "22:00", "to": "06:00"}],
     )  # fmt: skip
     page = staff_client("view_toolgroup").get(place(ToolGroup, "change", row.pk))
@@ -175,7 +175,7 @@ PROFILE_FIELDS = {
 @pytest.fixture
 def profile(organization: Organization) -> SandboxProfile:
     return profiles.create_profile(
-        organization=organization, profile={"name": "mine"}, by=factories.by(organization)
+        organization=organization, profile={"name": "mine"}, by=factories.actor(organization)
     )
 
 
@@ -183,7 +183,7 @@ def profile(organization: Organization) -> SandboxProfile:
 def credential(organization: Organization) -> EgressCredential:
     wanted = {"name": "key", "header": "Authorization", "value": "Bearer c4nary"}
     return credentials.create_credential(
-        organization=organization, credential=wanted, by=factories.by(organization)
+        organization=organization, credential=wanted, by=factories.actor(organization)
     )
 
 

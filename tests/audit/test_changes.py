@@ -51,7 +51,7 @@ def test_what_was_made_has_no_before_and_what_was_removed_no_after():
 
 def administered(organization):
     """One of every change that an administrator can make to an organization."""
-    by = factories.by(organization)
+    by = factories.actor(organization)
     _tools(organization, by)
     _places(organization, by)
     _agents(organization, by)

@@ -127,7 +127,7 @@ def _place(slug: str) -> Place:
     for name, seconds in (("short", 0.15), ("long", 60)):
         source = {"source": SLEEPS.format(seconds)}
         factories.tool(place, name, implementation=source, constraints=longest)
-    profiles.create_profile(organization=place, profile=NAMES, by=factories.by(place))
+    profiles.create_profile(organization=place, profile=NAMES, by=factories.actor(place))
     constraints = longest | {"sandbox_profile": "names"}
     factories.tool(place, "names", implementation={"source": ASKS}, constraints=constraints)
     token = factories.token(factories.agent(place).service_account)

@@ -162,7 +162,7 @@ def _side(organization: Organization) -> Side:
     ToolService.objects.filter(organization=organization).delete()
     Alert.objects.filter(organization=PLACE, rule="r").open().update(acknowledged_at=Now())
     for tool in Tool.objects.present().filter(organization=organization, name__in=_ONCE):
-        delete_tool(tool=tool, by=factories.by(organization))
+        delete_tool(tool=tool, by=factories.actor(organization))
     return Side(organization, f"side-{uuid4().hex[:6]}")
 
 

@@ -35,7 +35,7 @@ SCHEMA = {
 @pytest.fixture
 def fetched(place: Organization, administrator: User) -> Iterator[str]:
     """What the chain stands on; the address of the list."""
-    by = factories.by(place)
+    by = factories.actor(place)
     schema = {"name": "elements", "document": SCHEMA}
     create_schema(organization=place, schema=schema, by=by)
     channel = {"name": "team", "kind": "inbox", "recipients": [administrator.username]}

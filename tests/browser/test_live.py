@@ -136,7 +136,7 @@ def change(place: Organization) -> UpstreamChange:
     tool = factories.tool(place)
     assert tool.version is not None
     seen = tool.version.definition | {"description": "Re\u0430ds\u3164 it."}
-    change = note_upstream(tool=tool, seen=seen, by=factories.by(place))
+    change = note_upstream(tool=tool, seen=seen, by=factories.actor(place))
     assert change is not None
     return change
 

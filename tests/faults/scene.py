@@ -66,7 +66,7 @@ def _organization(slug: str, port: int) -> str:
             "allow_network": True,
             "allowed_hosts": [{"host": "127.0.0.1", "ports": [port]}],
         },
-        by=factories.by(organization),
+        by=factories.actor(organization),
         everywhere=True,
     )
     for delivery in DELIVERIES:
@@ -80,5 +80,5 @@ def _organization(slug: str, port: int) -> str:
         )
     agent = factories.agent(organization, "caller", groups=["default"])
     quotas = [{"tool": None, "kind": "calls", "period": "month", "amount": Decimal(10**6)}]
-    set_allowances(agent=agent, by=factories.by(organization), changes={"quotas": quotas})
+    set_allowances(agent=agent, by=factories.actor(organization), changes={"quotas": quotas})
     return factories.token(agent.service_account)

@@ -53,5 +53,5 @@ def test_an_import_of_another_process_is_seen_too(
     seen_at_once(http)
     (document,) = import_documents.parse_documents(json.dumps(plain("from-elsewhere")))
     found = import_entries.split_document(document, import_entries.detect_source(document))
-    import_items(organization=organization, items=found, by=factories.by(organization))
+    import_items(organization=organization, items=found, by=factories.actor(organization))
     assert all("from-elsewhere" in seen for seen in seen_at_once(http))

@@ -153,7 +153,7 @@ class Day:
             organization=self.organization, name="upstream"
         )
         says = amended(ordered_definition(tool.version.definition), {"description": "Other words."})
-        note_upstream(tool=tool, seen=says, by=factories.by(self.organization))
+        note_upstream(tool=tool, seen=says, by=factories.actor(self.organization))
         (change,) = api.get(f"{API}/tools/changes?decision=open").shape["results"]
         read = api.get(f"{API}/tools/changes/{change['id']}").shape
         api.post(f"{API}/tools/changes/{change['id']}/approve", {"digest": read["digest"]})

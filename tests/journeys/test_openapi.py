@@ -22,7 +22,7 @@ type Call = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def call(crib: Any, committed: None, organization: Any, admin: Http, web: Web) -> Call:
-    by = factories.by(organization)
+    by = factories.actor(organization)
     for name, header in (("api_key", "X-Api-Key"), ("token", "Authorization")):
         credential = {"name": name, "header": header, "value": f"s3cret-of-{name}"}
         create_credential(organization=organization, credential=credential, by=by)

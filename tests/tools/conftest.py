@@ -30,7 +30,7 @@ class Gate:
         profiles.create_profile(
             organization=organization,
             profile={"name": "gate", "allow_filesystem": True, "allowed_paths": [shown]},
-            by=factories.by(organization),
+            by=factories.actor(organization),
             everywhere=True,
         )
 

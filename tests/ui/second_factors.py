@@ -18,7 +18,7 @@ GOOD = "correct horse"
 def with_app(user: User) -> tuple[str, list[str]]:
     """The secret, and the recovery codes. A code of a minute ago set it up, so that those from
     now on are unused."""
-    secret, by = second_factors.new_app_secret(), factories.by(user.organization)
+    secret, by = second_factors.new_app_secret(), factories.actor(user.organization)
     codes = second_factors.add_authenticator_app(
         user=user, secret=secret, code=code_of(secret, later_s=-30), by=by
     )

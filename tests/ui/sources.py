@@ -45,7 +45,7 @@ class Author:
     def approved(self, name: str, tools: list[dict[str, Any]]) -> ToolService:
         row = self.says(name, tools)
         return announcements.approve_service(
-            row=row, digest=row.announced_digest, by=factories.by(self.organization)
+            row=row, digest=row.announced_digest, by=factories.actor(self.organization)
         )
 
 
@@ -60,7 +60,7 @@ def server(organization: Organization, name: str, url: str, **fields: Any) -> Mc
     return mcp_servers.create_server(
         organization=organization,
         server={"name": name, "url": url, **fields},
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
 
 

@@ -171,7 +171,7 @@ def hostile(crib: Any, organization: Organization) -> None:
     )
     listed_server(organization, "hostile", HOSTILE)
     schema = {"name": "hostile", "description": HOSTILE, "document": {"title": HOSTILE}}
-    by = factories.by(organization)
+    by = factories.actor(organization)
     content_schemas.create_schema(organization=organization, schema=schema, by=by)
     factories.tool(
         organization,
@@ -220,7 +220,7 @@ def place(record: UUID, organization: Organization) -> Callable[[str], str]:
     """An address with what is there in its places; the upstream of the tool has changed."""
     tool = find_tool(organization, "hostile")
     assert tool.version is not None
-    by = factories.by(organization)
+    by = factories.actor(organization)
     later = tool.version.definition | {"description": HOSTILE * 3, "change_note": HOSTILE}
     tool = update_tool(tool=tool, definition=later, by=by)
     assert tool.version is not None

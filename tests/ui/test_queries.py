@@ -106,7 +106,7 @@ def grow(side: Side, reader: User, count: int) -> None:
 
 def _one_more(organization: Organization, name: str, tool: Any) -> None:
     """Of what there are few of anywhere."""
-    by = factories.by(organization)
+    by = factories.actor(organization)
     here: dict[str, Any] = {"organization": organization, "by": by}
     queues = {"request_queue": f"q-{name}", "response_queue": f"r-{name}"}
     services.create_service(service={"id": f"service-{name}"} | queues, **here)

@@ -175,9 +175,9 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
         DescribedSetting(
             "EXECUTE_IN_PLACE",
             "upstream",
-            "`upstream`: calls of MCP servers over HTTP, of tool services and of models are"
-            " performed by the web process, while their callers wait and where it has a place free;"
-            " `none`: workers perform all calls",
+            "upstream: calls of http tools, of MCP servers over HTTP, of tool services and of"
+            " models are performed by the web process, while their callers wait and where it has a"
+            " place free; none: workers perform all calls",
         ),
         DescribedSetting(
             "IDEMPOTENCY_HOURS",

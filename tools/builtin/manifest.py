@@ -98,16 +98,6 @@ def _text_of(package: str, file: str) -> str:
     return resources.files(package).joinpath(file).read_text("utf-8")
 
 
-def _http_profile(_organization: str) -> Profile:
-    """The same for every organization."""
-    preload = (
-        ("untrusted_json", _text_of("sandbox", "untrusted_json.py")),
-        *_preloaded("charsets", "http_call"),
-    )
-    libraries = (_library("charset_normalizer"),)
-    return Profile(IsolationLevel.STANDARD, libraries=libraries, preload=preload)
-
-
 @dataclass(frozen=True, slots=True)
 class Isolated:
     """A built-in that runs inside the sandbox: its module there and what it may see.
@@ -127,10 +117,6 @@ ISOLATED = {
     "web_fetch": Isolated("web_fetch", _fetch_profile, network=True),
     RUN_PROGRAM: Isolated("program", _program_profile),
 }
-
-# No tool of the product: what performs the request of tools of the type http.
-HTTP_CALL = Isolated("http_call", _http_profile, network=True)
-
 
 DEFINITIONS = (*CONTENT_TOOLS, *KNOWLEDGE_TOOLS, *CALL_TOOLS, *MODEL_TOOLS)
 GROUPS: tuple[tuple[str, str, list[str]], ...] = (

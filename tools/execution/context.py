@@ -25,7 +25,7 @@ from tools.policy import isolation_levels
 from tools.policy.approval_requirements import ApprovalRequirement
 from tools.policy.questions import CallTerms, EffectiveRequest, Question
 
-_UPSTREAM = frozenset({ToolType.SERVICE, ToolType.PROMPT, ToolType.TEXT_COMPLETION})
+_UPSTREAM = frozenset({ToolType.HTTP, ToolType.SERVICE, ToolType.PROMPT, ToolType.TEXT_COMPLETION})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
+from tools.definitions.texts.names import join_names
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, ToolcribError
@@ -232,7 +233,9 @@ def _switched(outlook: _Outlook, tool: CatalogTool, enabled: bool) -> BulkEffect
 
 def _chains(outlook: _Outlook, tool: CatalogTool) -> tuple[str, ...]:
     chains = outlook.called_by.get(tool.name)
-    return (f"Chains that call it will fail there: {_join_names(chains)}.",) if chains else ()
+    return (
+        (f"Chains that call it will fail there: {join_names(chains, _NAMED)}.",) if chains else ()
+    )
 
 
 def _preview_group_addition(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
@@ -257,7 +260,7 @@ def _preview_group_removal(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
     if group not in own:
         through = [name for name in own if group in line_of(name, outlook.snapshot)]
         if through:
-            why = f"It is in it as a parent of {_join_names(sorted(through))}."
+            why = f"It is in it as a parent of {join_names(sorted(through), _NAMED)}."
             return BulkEffect(tool, BulkEffectKind.CANNOT, _listed(own), why=why)
         return BulkEffect(tool, BulkEffectKind.SAME, _listed(own), why="It is not in the group.")
     after = tuple(name for name in _ordered(tool, own) if name != group)
@@ -290,7 +293,7 @@ def _tiered(outlook: _Outlook, tool: CatalogTool) -> BulkEffect:
         )
     open_ = [tier.name for tier in including if tier.builtin_tools is None and tier not in wanted]
     if open_:
-        why = f"{_join_names(open_)} includes every built-in tool, also future ones."
+        why = f"{join_names(open_, _NAMED)} includes every built-in tool, also future ones."
         return BulkEffect(tool, BulkEffectKind.CANNOT, before, why=why)
     return BulkEffect(tool, BulkEffectKind.CHANGES, before, outlook.deed.name)
 
@@ -420,8 +423,3 @@ def _ordered(tool: CatalogTool, own: frozenset[str]) -> tuple[str, ...]:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

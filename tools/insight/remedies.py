@@ -14,7 +14,7 @@ from tools.authorization.known_names import drop_unknown_names
 from tools.catalog.group_openings import Cause, Closing, in_the_way, openings_of
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.texts.names import WILDCARD
+from tools.definitions.texts.names import WILDCARD, join_names
 from tools.definitions.values.schedules import next_opening
 from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.models import LicenseTier
@@ -91,12 +91,6 @@ def _plural(word: str, names: Iterable[str]) -> str:
     return f"{word}{'' if len(found) == 1 else 's'} {', '.join(found)}"
 
 
-def _join_names(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return ", ".join(found[:_MOST_NAMED]) + more
-
-
 def _enable(case: RefusalCase) -> str:
     return _do(case, "enable the tool")
 
@@ -125,7 +119,7 @@ def _request_group(case: RefusalCase) -> str:
     held = groups if WILDCARD in granted else groups & granted
     if held:
         return (
-            f"Request one of its groups: {_join_names(held)}."
+            f"Request one of its groups: {join_names(sorted(held), _MOST_NAMED)}."
             if len(held) > 1
             else f"Request the group {min(held)}."
         )
@@ -135,7 +129,7 @@ def _request_group(case: RefusalCase) -> str:
         return _do(case, f'put the tool into a group, or grant {case.who} "*" and request it')
     if not case.reader.everything:
         return "Ask an administrator for a group of this tool."
-    one = groups if len(groups) == 1 else [f"one of {_join_names(groups)}"]
+    one = groups if len(groups) == 1 else [f"one of {join_names(sorted(groups), _MOST_NAMED)}"]
     return f"Grant {case.who} the group {min(one)}, and request it."
 
 
@@ -171,7 +165,8 @@ def _change_state(case: RefusalCase) -> str:
     leads = {state: _that_lead_to(state, case) for state in sorted(states)}
     reached = {state: names for state, names in leads.items() if names}
     if not reached:
-        return f"Call it in the state {_join_names(states)}; no tool at hand leads there."
+        listed = join_names(sorted(states), _MOST_NAMED)
+        return f"Call it in the state {listed}; no tool at hand leads there."
     state, names = min(reached.items())
     verb = "lead" if len(names) > 1 else "leads"
     return f"Call it in the state {state}; {' and '.join(names)} {verb} there."

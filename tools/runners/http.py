@@ -1,7 +1,8 @@
-"""Runs HTTP tools. The request is built here and sent from inside the sandbox through the egress
-broker, which allows only its host, port and method."""
+"""Runs HTTP tools. The request is built and its response read here; between them is the egress
+broker, the only process that reaches other machines for tools, which allows only the request's
+host, port and method. No sandbox is needed: nothing of the tool is code."""
 
-import base64
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +17,20 @@ from sandbox.egress.rules.egress_policy import (
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from sandbox.egress.rules.host_rules import Rules, read_rule
 from sandbox.errors import ErrorCode
-from sandbox.spec import Network, Preloaded, RunOutcome, SandboxResult, SandboxSpec
-from tools.builtin.manifest import HTTP_CALL
+from sandbox.inside import sandbox_http
+from sandbox.spec import Network, RunOutcome, SandboxResult
 from tools.catalog.mcp.mcp_values import Mask
 from tools.catalog.sandbox.hosts import Item, credentials_in, rules_of
 from tools.definitions.implementations.http_requests import ToolHttpRequest, build_request
 from tools.definitions.implementations.http_tools import BODILESS, UnusableArgument
 from tools.definitions.vocabulary import Delivery
+from tools.runners.http_responses import read_response
 from tools.runners.sandbox_runs import (
     CredentialUnavailable,
-    Surroundings,
-    builtin_surroundings,
+    allowed_hosts,
     credential_headers,
     missing_credential_result,
+    request_network,
 )
 from tools.runners.tool_runs import ToolRun, sandbox_client
 
@@ -44,16 +46,15 @@ class CredentialNotBound(Exception):
 
 
 def run(job: ToolRun) -> SandboxResult:
-    around = builtin_surroundings(job, HTTP_CALL)
     try:
         request = build_request(job.definition.raw["implementation"], job.arguments)
         url = Url.parse(request.url)
     except (UnusableArgument, BrokenGrammar) as error:
         return _failure("REQUEST_INVALID", str(error))
-    if around.profile.network == Network.NONE:
+    if request_network(job) == Network.NONE:
         return _failure("NETWORK_OFF", "Its sandbox profile gives the tool no network.")
     try:
-        rule = _egress_rule(job, around, request.method, url)
+        rule = _egress_rule(job, request.method, url)
     except Denied as denied:
         refused = EgressAttempt("helper", request.method, url.host.text, url.port, code=denied.code)
         return replace(_failure(denied.code, f"{_sentence(denied)}"), network=(refused,))
@@ -61,18 +62,16 @@ def run(job: ToolRun) -> SandboxResult:
         return _failure("CREDENTIAL_NOT_BOUND", str(error))
     except CredentialUnavailable as error:
         return missing_credential_result(error)
-    outcome = sandbox_client().run(
-        _sandbox_spec(job, around, request, rule), cancelled=job.stop, until=job.until
-    )
+    outcome = _send(job, request, rule)
     return _tool_result(job, outcome, Mask(value for _, value in rule.headers))
 
 
-def _egress_rule(job: ToolRun, around: Surroundings, method: str, url: Url) -> HostRule:
+def _egress_rule(job: ToolRun, method: str, url: Url) -> HostRule:
     """The entry of the lists of hosts for this host, restricted to this port and method.
 
     Raises `Denied`, `CredentialNotBound`, `CredentialUnavailable`.
     """
-    covering = _most_exact_hosts(around.hosts, url)
+    covering = _most_exact_hosts(allowed_hosts(job), url)
     credential = job.definition.credential
     bound = [one for one in covering if credential is None or credential in credentials_in([one])]
     if covering and not bound:
@@ -97,9 +96,7 @@ def _host(item: Item) -> str:
     return item if isinstance(item, str) else str(item["host"])
 
 
-def _sandbox_spec(
-    job: ToolRun, around: Surroundings, request: ToolHttpRequest, rule: HostRule
-) -> SandboxSpec:
+def _send(job: ToolRun, request: ToolHttpRequest, rule: HostRule) -> SandboxResult:
     redirects = MOST_REDIRECTS if request.method in BODILESS else 0
     most = min(job.definition.max_output_bytes, MOST_ANSWER)
     limits = EgressLimits(
@@ -108,28 +105,44 @@ def _sandbox_spec(
         response_bytes=most + _HEADER_BYTES,
         request_s=job.timeout_s,
     )
-    return SandboxSpec(
-        organization=job.organization,
-        profile=around.profile,
-        limits=around.limits,
-        program=Preloaded(HTTP_CALL.module),
-        parameters={
-            "method": request.method,
-            "url": request.url,
-            "headers": request.headers,
-            "body": base64.b64encode(request.body).decode("ascii"),
-            "timeout_s": job.timeout_s,
-            "max_bytes": most,
-            "redirects": redirects,
-            "select": job.definition.raw["implementation"].get("select"),
-        },
-        egress=EgressPolicy((rule,), limits),
+
+    def exchange(door: sandbox_http.Door) -> dict[str, Any]:
+        answer = sandbox_http.request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            body=request.body,
+            timeout_s=job.timeout_s,
+            max_bytes=most,
+            redirects=redirects,
+            door=door,
+        )
+        return read_response(answer, job.definition.raw["implementation"].get("select"))
+
+    outcome = sandbox_client().exchange(
+        EgressPolicy((rule,), limits),
+        job.organization,
+        exchange,
+        wall_s=job.timeout_s,
+        cancelled=job.stop,
+        until=job.until,
+    )
+    return _bounded(job, outcome)
+
+
+def _bounded(job: ToolRun, outcome: SandboxResult) -> SandboxResult:
+    most = job.definition.max_output_bytes
+    if len(json.dumps(outcome.output, ensure_ascii=False).encode()) <= most:
+        return outcome
+    message = f"the tool wrote more than {most} bytes"
+    code = ErrorCode.OUTPUT_LIMIT
+    return replace(
+        outcome, outcome=RunOutcome.FAILED, output=None, error_code=code, error_message=message
     )
 
 
 def _tool_result(job: ToolRun, outcome: SandboxResult, mask: Mask) -> SandboxResult:
     """The response as the tool's output, or the error; credentials are masked in both."""
-    outcome = replace(outcome, stdout="", stderr="")
     if outcome.outcome == RunOutcome.SUCCESS:
         return _response_result(outcome, mask)
     if outcome.outcome != RunOutcome.FAILED:

@@ -59,11 +59,22 @@ def builtin_surroundings(run: ToolRun, builtin: Isolated) -> Surroundings:
         builtin.profile(run.organization),
         level=run.level,
         backend=own.backend if own else Backend.PROCESS,
-        network=_builtin_network(run, builtin),
+        network=request_network(run) if builtin.network else Network.NONE,
     )
-    return Surroundings(
-        profile, _workspace_limits(run), own.allowed_hosts if own else run.snapshot.allowed_hosts
-    )
+    return Surroundings(profile, _workspace_limits(run), allowed_hosts(run))
+
+
+def allowed_hosts(run: ToolRun) -> tuple[Item, ...]:
+    """Of a tool of the product, or of one that is a request: those of its sandbox profile, or of
+    the organization."""
+    return run.profile.allowed_hosts if run.profile else run.snapshot.allowed_hosts
+
+
+def request_network(run: ToolRun) -> Network:
+    """Of the same tools."""
+    if run.profile is not None:
+        return Network.NONE if _network(run.level, run.profile) == Network.NONE else Network.HELPER
+    return Network.NONE if run.level == IsolationLevel.RESTRICTED else Network.HELPER
 
 
 def run_program(run: ToolRun, program: Program, around: Surroundings) -> SandboxResult:
@@ -126,14 +137,6 @@ def _network(level: IsolationLevel, own: CatalogProfile | None) -> Network:
     if level == IsolationLevel.RESTRICTED and not own.network_when_restricted:
         return Network.NONE
     return Network.PROXY if own.proxy else Network.HELPER
-
-
-def _builtin_network(run: ToolRun, builtin: Isolated) -> Network:
-    if not builtin.network:
-        return Network.NONE
-    if run.profile is not None:
-        return Network.NONE if _network(run.level, run.profile) == Network.NONE else Network.HELPER
-    return Network.NONE if run.level == IsolationLevel.RESTRICTED else Network.HELPER
 
 
 def _limits(run: ToolRun) -> Limits:

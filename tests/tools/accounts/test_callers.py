@@ -38,7 +38,7 @@ migration = import_module("tools.migrations.0036_ids_of_people")
 @pytest.fixture
 def server(organization):
     return mcp_servers.create_server(
-        organization=organization, by=factories.by(organization),
+        organization=organization, by=factories.actor(organization),
         server={"name": "far", "url": "https://mcp.example/mcp", "credential_scope": "user"},
     )  # fmt: skip
 
@@ -51,7 +51,7 @@ def alice(organization):
 def keep(server, owner):
     return mcp_servers.set_credential(
         row=server, owner=owner, values={"headers": {"X-Key": "of-alice"}},
-        by=factories.by(server.organization),
+        by=factories.actor(server.organization),
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_who_issued_a_token_decides_nothing_of_it_by_another_name(organization, 
     User.objects.filter(pk=alice.pk).update(is_superuser=True)  # may issue, not decide
     alice.refresh_from_db()
     token, _ = account_actions.create_token(
-        user=agent.service_account, by=factories.by(organization), giver=caller_of_user(alice)
+        user=agent.service_account, by=factories.actor(organization), giver=caller_of_user(alice)
     )
     User.objects.filter(pk=alice.pk).update(is_superuser=False)
     confirmation: Confirmation = call_awaiting_approval(agent)
@@ -148,7 +148,7 @@ def test_an_owner_is_of_the_organization(organization, server):
 
 
 def inbox(organization, *names):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     way = {"name": "desk", "kind": "inbox", "recipients": [*names]}
     message_channels.create_channel(organization=organization, channel=way, by=by)
     draft = outbox.MessageDraft(
@@ -220,6 +220,6 @@ def test_a_row_without_an_owner_is_used_by_no_one_and_can_be_removed(organizatio
     for identifier in (None, "", "user:who-left"):
         with pytest.raises(NotAllowed):
             endpoint_of(catalog, owner_of(catalog, "person", identifier))
-    by = factories.by(organization)
+    by = factories.actor(organization)
     mcp_servers.delete_credential(row=server, owner="none:user:who-left", by=by)
     assert not server.credentials.exists()

@@ -27,7 +27,7 @@ def refusal_records(organization):
 def test_a_revoked_tokens_use_is_on_record_once_a_minute(agent, organization):
     text = factories.token(agent.service_account)
     token = Token.objects.get(user=agent.service_account)
-    account_actions.revoke_token(token=token, by=factories.by(organization))
+    account_actions.revoke_token(token=token, by=factories.actor(organization))
     for _ in range(3):
         tried(text)
     (record,) = refusal_records(organization)
@@ -47,7 +47,7 @@ def test_so_is_that_of_one_that_has_run_out(agent, organization):
 
 def test_and_that_of_a_suspended_agents(agent, organization):
     text = factories.token(agent.service_account)
-    account_actions.change_agent(agent=agent, by=factories.by(organization), active=False)
+    account_actions.change_agent(agent=agent, by=factories.actor(organization), active=False)
     tried(text)
     assert refusal_records(organization).get().reason == "agent_suspended"
 

@@ -59,7 +59,10 @@ def test_what_is_left_of_the_holders_groups(organization, holds, token, left):
 def test_permissions_that_come_with_groups_follow_the_token(organization):
     for name in ("a", "b"):
         save_group(
-            organization=organization, name=name, by=factories.by(organization), permissions=[name]
+            organization=organization,
+            name=name,
+            by=factories.actor(organization),
+            permissions=[name],
         )
     caller = caller_with(["*"], ["a"], organization)
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
@@ -110,9 +113,9 @@ def test_a_token_does_not_outlive_its_holders_grant(organization):
     agent = factories.agent(organization, groups=["read-only"], tools=["read_file"])
     api = Api(narrow(agent, groups=["read-only"], tools=["read_file"]))
     assert names(api, "?group=read-only") == ["read_file"]
-    grant_actions.set_grants(agent=agent, by=factories.by(organization), tools=[])
+    grant_actions.set_grants(agent=agent, by=factories.actor(organization), tools=[])
     assert names(api, "?group=read-only") == []
-    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=["write"])
+    grant_actions.set_grants(agent=agent, by=factories.actor(organization), groups=["write"])
     check_error(api.get("/tools?group=read-only"), 403, "group_not_granted")
 
 

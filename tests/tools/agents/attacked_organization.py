@@ -41,7 +41,7 @@ class Place:
         factories.tool(organization, "risky", requires_confirmation=True, **source)
         factories.tool(organization, "ungranted", required_permissions=["keys"], **source)
         retired = factories.tool(organization, "retired", **source)
-        by = factories.by(organization)
+        by = factories.actor(organization)
         catalog.set_enabled(tool=retired, enabled=False, by=by)
         return cls(organization, factories.agent(organization, groups=GROUPS))
 

@@ -60,7 +60,7 @@ def reported(agent: Agent, run: Execution) -> AgentRunReport:
 
 @pytest.fixture
 def perform_request(
-    alone: None, agent: Agent, model: llm.Endpoint
+    without_workers: None, agent: Agent, model: llm.Endpoint
 ) -> Callable[..., AgentRunReport]:
     """The report of a request that was performed until nothing was left to do."""
 

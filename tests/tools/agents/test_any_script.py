@@ -24,7 +24,7 @@ from tools.execution import cancelling, session_actions
 from tools.execution.pipeline import perform
 from tools.models import Agent, Confirmation, Execution, Organization, Session, Tool, queue
 
-pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("without_workers"), pytest.mark.timeout(300)]
 STATES = ("undefined", "s1")
 TOOLS = 4
 NUMBERS = count(1)
@@ -133,7 +133,7 @@ class World:
         }.get(said.manner, f"{action}\nArguments: {arguments}")
 
     def change(self, what: str, run: Execution) -> None:
-        by = factories.by(self.organization)
+        by = factories.actor(self.organization)
         agent = Agent.objects.get(pk=self.agent.pk)
         if what in ("groups", "no groups"):
             held = [*self.groups, "composition"] if what == "groups" else ["composition"]

@@ -51,7 +51,7 @@ TEXT_FIRST = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def place(alone, organization):
+def place(without_workers, organization):
     return Place.with_tools(organization)
 
 

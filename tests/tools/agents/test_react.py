@@ -26,7 +26,7 @@ from tools.execution.session_actions import open_session
 from tools.models import Confirmation, Execution, Session
 from tools.shapes.executions import agent_request_shape
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 SAY = ("say", '{"text": "hello"}')
 
 
@@ -208,7 +208,7 @@ def test_what_a_batch_spends_is_spent_by_the_run(agent, organization, model):
     factories.tool(organization, "dear", implementation={"source": SAYS}, cost_per_invocation="0.5")
     several = {"inputs": [{"tool_name": "dear", "parameters": {"text": "x"}}] * 2}
     grant_actions.set_grants(
-        agent=agent, by=factories.by(organization), groups=["default", "composition"]
+        agent=agent, by=factories.actor(organization), groups=["default", "composition"]
     )
     model.plays(calls("run_batch", json.dumps(several)), "Too late.")
     run = begin_request(agent, group=["default", "composition"], max_cost="0.9")
@@ -259,7 +259,7 @@ def test_a_grant_that_is_taken_away_counts_at_once(agent, organization, model):
     run = begin_request(agent)
     perform(run.pk)  # the turn that asks the model
     (question,) = calls_of(run)
-    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
+    grant_actions.set_grants(agent=agent, by=factories.actor(organization), groups=[])
     work_off(organization)
     assert not calls_of(run).filter(tool_name="say", status="Success").exists()
     assert Execution.objects.get(pk=question.pk).status != "Running"

@@ -15,7 +15,7 @@ from tools.errors import Forbidden, Malformed, NotFound
 from tools.execution import actions
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 SAY = ("say", '{"text": "hello"}')
 
 
@@ -119,7 +119,7 @@ def test_a_run_with_a_refused_call_can_be_continued(perform_request, model):
 
 
 def test_rights_that_were_taken_away_end_it(earlier_report, agent, organization):
-    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
+    grant_actions.set_grants(agent=agent, by=factories.actor(organization), groups=[])
     with pytest.raises(Forbidden) as refusal:
         begin_request(agent, continues=str(earlier_report.run.pk))
     assert refusal.value.code == "not_the_same_rights"

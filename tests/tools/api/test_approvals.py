@@ -205,7 +205,7 @@ def test_what_was_decided_is_a_conflict(browser, confirmation):
 
 
 def test_what_has_changed_is_a_conflict_with_its_reason(browser, agent, organization, confirmation):
-    policy.change_agent(agent=agent, active=False, by=factories.by(organization))
+    policy.change_agent(agent=agent, active=False, by=factories.actor(organization))
     path = f"/confirmations/{confirmation.pk}/approve"
     error = check_error(
         browser("POST", path, decision_body(confirmation)), 409, "confirmation_void"

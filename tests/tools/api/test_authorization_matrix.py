@@ -665,7 +665,7 @@ class Side:
 
     def __init__(self, organization: Organization, label: str) -> None:
         self.organization, self.label = organization, label
-        self.by = factories.by(organization)
+        self.by = factories.actor(organization)
         self.tool = factories.tool(organization, f"tool-{label}", group=[f"desk-{label}"])
         self.chain = self._chain()
         # Its distrust is also recorded beside the keys, which no rollback undoes: it signs nothing,
@@ -918,9 +918,9 @@ def callers(sides: dict[str, Side]) -> list[Kind]:
     bot, suspended = sides["here"].agent, factories.agent(here)
     gone = bearer(bot.service_account)
     revoked = bot.service_account.tokens.latest("created_at")
-    account_actions.revoke_token(token=revoked, by=factories.by(here))
+    account_actions.revoke_token(token=revoked, by=factories.actor(here))
     stopped = bearer(suspended.service_account)
-    account_actions.change_agent(agent=suspended, by=factories.by(here), active=False)
+    account_actions.change_agent(agent=suspended, by=factories.actor(here), active=False)
     views, everything = permitted("view_"), permitted("")
     changer, chief = person(here, *everything), factories.superuser(here)
     foreign, visit = factories.superuser(there), {"X-Organization": here.slug}

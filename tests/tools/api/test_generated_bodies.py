@@ -419,7 +419,7 @@ def change(admin_api, organization):
     factories.agent(organization, "helper")
     tool = factories.tool(organization)
     seen = factories.definition(description="Other.")
-    change = note_upstream(tool=tool, seen=seen, by=factories.by(organization))
+    change = note_upstream(tool=tool, seen=seen, by=factories.actor(organization))
     admin_api.post("/tool-services", SERVICE)
     admin_api.post("/mcp-servers", MCP)
     listed = [LISTED["tools"][0] | {"name": "t"}]

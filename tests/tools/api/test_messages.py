@@ -31,7 +31,7 @@ def sent(organization):
         "recipients": ["@example.com"],
     }  # fmt: skip
     row, key = message_channels.create_channel(
-        organization=organization, channel=mail, by=factories.by(organization)
+        organization=organization, channel=mail, by=factories.actor(organization)
     )
     message = Message.objects.create(
         organization=organization, channel=row, channel_name=row.name, kind=row.kind,
@@ -62,7 +62,7 @@ def test_a_channels_secrets_come_back_to_no_user_but_its_key_once(api):
 
 
 def test_a_channel_that_was_removed_meanwhile_is_not_found(organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     row, _ = message_channels.create_channel(organization=organization, channel=HOOK, by=by)
     message_channels.delete_channel(row=message_channels.find_channel(organization, "hook"), by=by)
     for late in (

@@ -25,7 +25,7 @@ from tools.models import ConfirmationRule, Execution, Organization
 
 def rule(organization, name="r", **wanted):
     return create_rule(
-        organization=organization, name=name, wanted=wanted, by=factories.by(organization)
+        organization=organization, name=name, wanted=wanted, by=factories.actor(organization)
     )
 
 
@@ -133,7 +133,7 @@ def test_a_rule_counts_from_the_next_call_on_everywhere(agent, organization):
     made = rule(organization, tool="echo")
     assert Organization.objects.get(pk=organization.pk).revision == before + 1
     assert status(agent) == HELD
-    delete_rule(row=made, by=factories.by(organization))
+    delete_rule(row=made, by=factories.actor(organization))
     assert status(agent) == FREE
     assert Organization.objects.get(pk=organization.pk).revision == before + 2
 
@@ -184,20 +184,20 @@ def test_a_name_is_given_once_and_there_is_an_end_to_rules(organization):
 def test_a_change_keeps_what_it_does_not_name(organization):
     row = rule(organization, every_call=True, approvals_needed=2)
     wanted = merge_changes(row, {"tool": "echo"})
-    row = change_rule(row=row, wanted=wanted, by=factories.by(organization))
+    row = change_rule(row=row, wanted=wanted, by=factories.actor(organization))
     assert (describe_rule(row)["tool"], row.approvals_needed) == ("echo", 2)
     with pytest.raises(Malformed):  # a rule without conditions needs `every_call`
         change_rule(
-            row=row, wanted=merge_changes(row, {"tool": None}), by=factories.by(organization)
+            row=row, wanted=merge_changes(row, {"tool": None}), by=factories.actor(organization)
         )
 
 
 def test_every_change_of_a_rule_is_on_record(organization):
     row = rule(organization, tool="echo", min_cost=Decimal("1.5"))
     change_rule(
-        row=row, wanted=merge_changes(row, {"enabled": False}), by=factories.by(organization)
+        row=row, wanted=merge_changes(row, {"enabled": False}), by=factories.actor(organization)
     )
-    delete_rule(row=row, by=factories.by(organization))
+    delete_rule(row=row, by=factories.actor(organization))
     found = AuditRecord.objects.filter(organization=organization.slug, subject="r").order_by("id")
     assert [one.code for one in found] == [
         "ADMIN.CONFIRMATION_RULE_CHANGE",

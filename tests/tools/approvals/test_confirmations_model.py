@@ -167,18 +167,18 @@ def machine(organization):
                 self.name, requires_confirmation=True, description=f"Number {self.version}."
             )
             catalog.update_tool(
-                tool=self.tool, definition=definition, by=factories.by(organization)
+                tool=self.tool, definition=definition, by=factories.actor(organization)
             )
 
         @rule(critical=st.booleans())
         def mark(self, critical):
-            by = factories.by(organization)
+            by = factories.actor(organization)
             catalog.set_critical(tool=self.tool, critical=critical, by=by)
             self.critical = critical
 
         @rule(agent=AGENTS, active=st.booleans())
         def suspend(self, agent, active):
-            by = factories.by(organization)
+            by = factories.actor(organization)
             policy.change_agent(agent=self.agents[agent], active=active, by=by)
             self.active[agent] = active
 

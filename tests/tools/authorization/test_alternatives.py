@@ -12,7 +12,7 @@ ALIKE = {"description": "Sums up a table of numbers.", "capabilities": ["table"]
 
 def disable(organization, name):
     tool = find_tool(organization, name)
-    set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
 
 
 @pytest.fixture

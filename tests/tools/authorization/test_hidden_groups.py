@@ -15,7 +15,7 @@ def test_a_refusal_names_no_group_that_was_not_granted(organization, api, agent)
 
 def test_a_closed_group_is_named_to_those_alone_who_hold_it(organization, api):
     save_group(
-        organization=organization, name="secret-desk", by=factories.by(organization),
+        organization=organization, name="secret-desk", by=factories.actor(organization),
         parent="default", schedule=closed_now(),
     )  # fmt: skip
     factories.tool(organization, "hidden", group=["secret-desk"])

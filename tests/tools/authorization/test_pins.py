@@ -22,11 +22,11 @@ def echo(organization):
     definition = factories.definition(
         parameters=[{"name": "more", "type": "String", "description": "d", "required": True}]
     )
-    return catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))
+    return catalog.update_tool(tool=tool, definition=definition, by=factories.actor(organization))
 
 
 def pin(agent, label="1.0.0"):
-    pins.set_pins(agent=agent, pins={"echo": label}, by=factories.by(agent.organization))
+    pins.set_pins(agent=agent, pins={"echo": label}, by=factories.actor(agent.organization))
 
 
 def version_of(execution):
@@ -64,10 +64,10 @@ def test_a_sessions_pin_wins_over_its_agents(agent, echo):
 
 def test_what_closes_the_tool_closes_its_pins(agent, organization, echo):
     pin(agent)
-    catalog.set_enabled(tool=echo, enabled=False, by=factories.by(organization))
+    catalog.set_enabled(tool=echo, enabled=False, by=factories.actor(organization))
     with pytest.raises(Refused):
         factories.execution(agent)
-    catalog.delete_tool(tool=echo, by=factories.by(organization))
+    catalog.delete_tool(tool=echo, by=factories.actor(organization))
     with pytest.raises(NotFound):
         factories.execution(agent)
 
@@ -83,7 +83,7 @@ def test_a_pinned_version_that_was_altered_is_refused(agent, organization, echo)
 
 def test_a_pinned_version_whose_key_is_distrusted_is_refused(agent, organization, echo):
     pin(agent)
-    by = factories.by(organization)
+    by = factories.actor(organization)
     keys.distrust_key(organization=organization, key_id=echo.version.key_id, by=by)
     with pytest.raises(Refused) as refusal:
         factories.execution(agent)
@@ -92,7 +92,7 @@ def test_a_pinned_version_whose_key_is_distrusted_is_refused(agent, organization
 
 def test_no_session_goes_back_to_a_version_that_asks_less(agent, organization, echo):
     wanted = echo.version.definition | {"requires_confirmation": True}
-    catalog.update_tool(tool=echo, definition=wanted, by=factories.by(organization))
+    catalog.update_tool(tool=echo, definition=wanted, by=factories.actor(organization))
     with pytest.raises(Forbidden):
         session_actions.open_session(
             caller=factories.caller(agent), group=None, state=None, pins={"echo": "1.0.0"}
@@ -113,7 +113,7 @@ def test_who_may_not_change_tools_pins_no_agent_to_a_version_that_asks_less(
     agent, organization, echo, terms
 ):
     wanted = echo.version.definition | terms
-    catalog.update_tool(tool=echo, definition=wanted, by=factories.by(organization))
+    catalog.update_tool(tool=echo, definition=wanted, by=factories.actor(organization))
     person = factories.person(organization)
     factories.permit(person, "change_agent", "view_agent")
     api = Api(factories.token(person, scopes=["read", "manage"]))

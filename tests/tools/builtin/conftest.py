@@ -18,7 +18,7 @@ from sandbox import untrusted_json
 from sandbox.inside import runner, sandbox_http, template, toolcrib
 from sandbox.spec import Preloaded
 from tests import factories
-from tools.builtin.manifest import DEFINITIONS, HTTP_CALL, ISOLATED
+from tools.builtin.manifest import DEFINITIONS, ISOLATED
 from tools.builtin.workspaces import workspace_path
 from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import ToolDefinition, read_definition
@@ -44,7 +44,7 @@ def loaded(tool: str) -> dict[str, ModuleType]:
     """The modules of the tool's profile, under the names they import each other by."""
     ours = {"toolcrib": toolcrib, "sandbox_http": sandbox_http}
     with tempfile.TemporaryDirectory() as directory, override_settings(WORKSPACES_DIR=directory):
-        preload = ISOLATED.get(tool, HTTP_CALL).profile("in-process").preload
+        preload = ISOLATED[tool].profile("in-process").preload
     sys.modules.update(ours)
     try:
         return {name: template.preload(name, source) for name, source in preload}

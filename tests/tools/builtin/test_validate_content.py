@@ -310,7 +310,7 @@ def test_an_xml_schema_that_cannot_be_used_is_refused(call, more):
 
 
 def test_schemas_of_the_catalog_are_known_by_name_and_version(run, organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     row = content_schemas.create_schema(
         organization=organization, schema={"name": "order", "document": {"type": "object"}}, by=by
     )
@@ -328,7 +328,7 @@ def test_a_schema_of_another_organization_is_unknown(run):
     content_schemas.create_schema(
         organization=elsewhere,
         schema={"name": "theirs", "document": {}},
-        by=factories.by(elsewhere),
+        by=factories.actor(elsewhere),
     )
     done = run("validate_content", content="[]", schema_name="theirs")
     assert (done.status, done.error_code) == ("Failed", "SCHEMA_UNKNOWN")

@@ -181,7 +181,7 @@ def test_a_link_is_not_written_through_in_the_sandbox(run, mounted):
 
 def test_a_workspace_holds_no_more_than_its_organization_may(run, organization, files):
     account_actions.set_workspace_quota(
-        organization=organization, by=factories.by(organization),
+        organization=organization, by=factories.actor(organization),
         workspace_max_files=10, workspace_max_bytes=10,
     )  # fmt: skip
     files("a", b"123456")

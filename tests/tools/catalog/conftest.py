@@ -5,4 +5,4 @@ from tests import factories
 
 @pytest.fixture
 def actor(organization):
-    return factories.by(organization)
+    return factories.actor(organization)

@@ -11,4 +11,4 @@ def test_a_new_organization_has_its_built_in_tools_and_a_workspace(organization)
 
 
 def test_installing_again_adds_nothing(organization):
-    assert install_builtins(organization=organization, by=factories.by(organization)) == []
+    assert install_builtins(organization=organization, by=factories.actor(organization)) == []

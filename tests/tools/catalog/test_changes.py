@@ -31,7 +31,7 @@ def test_every_change_is_a_new_signed_version(organization):
     tool = factories.tool(organization)
     for text in ("second", "third"):
         actions.update_tool(
-            tool=tool, definition=definition(description=text), by=factories.by(organization)
+            tool=tool, definition=definition(description=text), by=factories.actor(organization)
         )
     found = list(tool.versions.order_by("number"))
     assert [version.label for version in found] == ["1.0.0", "1.0.1", "1.0.2"]
@@ -84,7 +84,7 @@ def test_after_the_greatest_label_that_may_be_asked_for_more_follow(admin_api, o
 
 def test_a_version_may_be_named_once(organization):
     tool = factories.tool(organization, version="2.0.0")
-    by = factories.by(organization)
+    by = factories.actor(organization)
     actions.update_tool(tool=tool, definition=definition(description="b", version="3.0.0"), by=by)
     with pytest.raises(Conflict):
         actions.update_tool(
@@ -94,7 +94,7 @@ def test_a_version_may_be_named_once(organization):
 
 def test_restoring_is_a_new_version_that_says_what_the_old_one_said(organization):
     tool = factories.tool(organization)
-    by = factories.by(organization)
+    by = factories.actor(organization)
     actions.update_tool(tool=tool, definition=definition(description="changed"), by=by)
     restored = actions.restore_version(tool=tool, label="1.0.0", by=by)
     first, latest = tool.versions.get(number=1), restored.version
@@ -105,7 +105,7 @@ def test_restoring_is_a_new_version_that_says_what_the_old_one_said(organization
 def test_restoring_what_was_never_there_is_not_found(organization):
     tool = factories.tool(organization)
     with pytest.raises(NotFound):
-        actions.restore_version(tool=tool, label="9.9.9", by=factories.by(organization))
+        actions.restore_version(tool=tool, label="9.9.9", by=factories.actor(organization))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_tool_stays_what_it_is(organization, change):
     tool = factories.tool(organization)
     with pytest.raises(InvalidDefinition):
         actions.update_tool(
-            tool=tool, definition=definition(**change), by=factories.by(organization)
+            tool=tool, definition=definition(**change), by=factories.actor(organization)
         )
     assert tool.versions.count() == 1
 
@@ -137,7 +137,7 @@ def test_a_builtin_cannot_be_deleted(admin_api):
 
 
 def test_a_deleted_name_can_be_used_again(organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     first = factories.tool(organization)
     current_catalog(organization)
     actions.delete_tool(tool=first, by=by)
@@ -271,7 +271,7 @@ def test_custom_tools_stop_when_the_tier_loses_them(api, admin_api, organization
 def test_a_deleted_tool_makes_room(db):
     place = factories.organization("room-again", "WriterPro")
     tools = [factories.tool(place, f"t{number}") for number in range(10)]
-    actions.delete_tool(tool=tools[0], by=factories.by(place))
+    actions.delete_tool(tool=tools[0], by=factories.actor(place))
     assert factories.tool(place, "t10").name == "t10"
 
 
@@ -279,7 +279,7 @@ def test_updates_of_a_full_catalog_are_no_registrations(db):
     place = factories.organization("full", "WriterPro")
     tools = [factories.tool(place, f"t{number}") for number in range(10)]
     changed = definition("t0", description="changed")
-    assert actions.update_tool(tool=tools[0], definition=changed, by=factories.by(place))
+    assert actions.update_tool(tool=tools[0], definition=changed, by=factories.actor(place))
 
 
 def test_a_change_that_fails_leaves_nothing_behind(organization):

@@ -59,7 +59,7 @@ def put_items(organization):
     def run(source):
         (document,) = import_documents.parse_documents(source)
         found = import_entries.split_document(document, import_entries.detect_source(document))
-        by = factories.by(organization)
+        by = factories.actor(organization)
         done = import_items(organization=organization, items=found, by=by)
         return {one.key: one for one in done}
 
@@ -112,7 +112,7 @@ def test_a_pending_tool_is_active_once_its_server_is_there(organization, put_ite
     put_items(FIVE)
     tool = actions.find_tool(organization, "complex-analysis")
     with pytest.raises(actions.Conflict, match="no MCP server analysis-server"):
-        actions.set_enabled(tool=tool, enabled=True, by=factories.by(organization))
+        actions.set_enabled(tool=tool, enabled=True, by=factories.actor(organization))
     put_items([SERVER])
     done = put_items(FIVE)
     assert done["tool/complex-analysis"].result == "updated"
@@ -124,7 +124,7 @@ def test_a_pending_tool_is_enabled_by_a_person_once_its_server_is_there(organiza
     put_items(FIVE)
     put_items([SERVER])
     tool = actions.find_tool(organization, "complex-analysis")
-    actions.set_enabled(tool=tool, enabled=True, by=factories.by(organization))
+    actions.set_enabled(tool=tool, enabled=True, by=factories.actor(organization))
     assert imported_tools(organization)["complex-analysis"][1] == "active"
 
 

@@ -140,7 +140,7 @@ def test_the_execution_pipeline_measures_the_real_load(api, agent, organization)
     execution = factories.execution(agent)
     Execution.objects.filter(pk=execution.pk).update(queued_at=Now() - timedelta(days=400))
     save_group(
-        organization=organization, name="default", by=factories.by(organization),
+        organization=organization, name="default", by=factories.actor(organization),
         max_queue_age_s=86_400, max_cpu_percent=100,
     )  # fmt: skip
     refusal = until(lambda: refused(api.execute("echo", {"text": "x"}, options={"wait_s": 0})))
@@ -157,7 +157,9 @@ def refused(answer):
 def close(organization):
     def act(name="default", **opening):
         opening = opening or {"schedule": closed_now()}
-        save_group(organization=organization, name=name, by=factories.by(organization), **opening)
+        save_group(
+            organization=organization, name=name, by=factories.actor(organization), **opening
+        )
 
     return act
 
@@ -199,7 +201,7 @@ def test_what_waits_does_not_run_once_its_group_has_closed(agent, organization, 
 
 def test_another_organizations_hours_are_its_own(api, organization):
     other = factories.organization("closed-elsewhere")
-    save_group(organization=other, name="default", by=factories.by(other), schedule=closed_now())
+    save_group(organization=other, name="default", by=factories.actor(other), schedule=closed_now())
     factories.tool(organization)
     both = ToolGroup.objects.filter(organization__in=[organization, other], name="default")
     assert both.count() == 2

@@ -23,7 +23,7 @@ OFFICE = {"days": ["mon", "fri"], "from": "09:00", "to": "17:00"}
 def save(organization):
     def act(name, **said):
         return save_group(
-            organization=organization, name=name, by=factories.by(organization), **said
+            organization=organization, name=name, by=factories.actor(organization), **said
         )
 
     return act
@@ -103,7 +103,7 @@ def test_each_wrong_field_is_named_and_nothing_changes(save, organization, revis
 
 def test_a_parent_must_be_there(save, organization):
     other = factories.organization("parents-elsewhere")
-    save_group(organization=other, name="theirs", by=factories.by(other))
+    save_group(organization=other, name="theirs", by=factories.actor(other))
     for name in ("ghost", "theirs"):
         refused(lambda name=name: save("read", parent=name), "parent_unknown")
     assert not ToolGroup.objects.filter(organization=organization, name="read").exists()
@@ -129,7 +129,7 @@ def test_groups_nest_ten_deep(save):
 
 
 def test_a_group_that_is_named_stays(save, organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     factories.tool(organization, group=["of-tools"])
     save("parent")
     save("child", parent="parent")
@@ -150,7 +150,7 @@ def test_a_group_that_is_named_stays(save, organization):
 def test_of_many_at_once_none_closes_a_ring(committed, organization):
     """Eight groups, each to be placed in the next: the last change would close a cycle and is
     refused."""
-    by, names = factories.by(organization), [f"ring-{at}" for at in range(8)]
+    by, names = factories.actor(organization), [f"ring-{at}" for at in range(8)]
     for name in names:
         save_group(organization=organization, name=name, by=by)
     outcomes, ready = [], threading.Barrier(len(names))
@@ -206,7 +206,7 @@ def test_a_source_carries_groups_for_tools_that_name_none(named, carried, there)
 
 @pytest.mark.parametrize("kind", [ToolService, McpServer])
 def test_a_source_is_saved_with_its_groups(organization, revision, kind):
-    before, by = revision(), factories.by(organization)
+    before, by = revision(), factories.actor(organization)
     for groups in (["fun", "new"], [], None):
         save_source(
             kind=kind, organization=organization, name="jokes", by=by, default_groups=groups
@@ -225,7 +225,7 @@ def test_a_source_is_saved_with_its_groups(organization, revision, kind):
 
 def test_what_a_source_carries_is_in_the_next_snapshot(organization, revision):
     save_source(
-        kind=ToolService, organization=organization, name="jokes", by=factories.by(organization),
+        kind=ToolService, organization=organization, name="jokes", by=factories.actor(organization),
         default_groups=["fun"],
     )  # fmt: skip
     found = registry.snapshot(organization.pk, revision())
@@ -246,7 +246,7 @@ def test_a_wrong_source_is_refused(organization, said, field):
     wanted = {"name": "jokes", "default_groups": None, **said}
     refusal = refused(
         lambda: save_source(
-            kind=McpServer, organization=organization, by=factories.by(organization), **wanted
+            kind=McpServer, organization=organization, by=factories.actor(organization), **wanted
         ),
         "invalid_source",
     )

@@ -22,7 +22,7 @@ from tools.models import LicenseTier, Organization, Tool, ToolVersion
 def many_tools(organization, count):
     """Copies of one tool, each with its own signature: only their number matters here."""
     tool = factories.tool(organization, "original")
-    version, key = tool.version, current_key(organization, factories.by(organization))
+    version, key = tool.version, current_key(organization, factories.actor(organization))
     tools = [
         Tool(organization=organization, name=f"copy-{n}", type=tool.type, revision=tool.revision)
         for n in range(1, count)
@@ -84,7 +84,7 @@ def test_only_what_changed_is_read_again(organization):
     before = registry.snapshot(organization.pk, revision(organization))
     tool = Tool.objects.get(organization=organization, name="original")
     changed = definition("original", description="changed")
-    actions.update_tool(tool=tool, definition=changed, by=factories.by(organization))
+    actions.update_tool(tool=tool, definition=changed, by=factories.actor(organization))
     after = registry.snapshot(organization.pk, revision(organization))
     assert after.tools["copy-7"] is before.tools["copy-7"]
     assert after.tools["original"].definition.raw["description"] == "changed"
@@ -130,7 +130,7 @@ def test_a_change_of_a_tier_is_seen_with_the_next_revision(db):
     place = factories.organization("tier-change", "Core")
     before = registry.snapshot(place.pk, revision(place)).tier
     teams = LicenseTier.objects.get(name="Teams")
-    tiers.set_tier(organization=place, tier=teams, by=factories.by(place))
+    tiers.set_tier(organization=place, tier=teams, by=factories.actor(place))
     after = registry.snapshot(place.pk, revision(place)).tier
     assert (before.name, after.name) == ("Core", "Teams")
 

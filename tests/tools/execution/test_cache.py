@@ -100,14 +100,14 @@ def test_a_new_version_does_not_answer_with_the_old_ones_result(agent, organizat
     tool = dice(organization)
     first = ask(agent)
     changed = catalog.amended(tool.version.definition, {"description": "Changed."})
-    catalog.update_tool(tool=tool, definition=changed, by=factories.by(organization))
+    catalog.update_tool(tool=tool, definition=changed, by=factories.actor(organization))
     assert ask(agent).output != first.output
 
 
 def test_a_changed_grant_makes_new_answers(agent, organization):
     dice(organization)
     first = ask(agent)
-    policy.set_grants(agent=agent, by=factories.by(organization), permissions=["x"])
+    policy.set_grants(agent=agent, by=factories.actor(organization), permissions=["x"])
     assert ask(agent).output != first.output
 
 
@@ -215,7 +215,7 @@ def test_answers_are_forgotten_by_tool_group_and_organization(agent, organizatio
     dice(organization)
     first = ask(agent)
     assert cache.invalidate(
-        organization=fresh(organization), by=factories.by(organization), **chosen
+        organization=fresh(organization), by=factories.actor(organization), **chosen
     )
     assert ask(agent).output != first.output
 
@@ -225,7 +225,9 @@ def test_forgetting_one_tool_leaves_the_others(agent, organization):
     dice(organization)
     dice(organization, "other")
     first, second = ask(agent), ask(agent, "other")
-    cache.invalidate(organization=fresh(organization), by=factories.by(organization), tool="dice")
+    cache.invalidate(
+        organization=fresh(organization), by=factories.actor(organization), tool="dice"
+    )
     assert ask(agent).output != first.output
     assert ask(agent, "other").output == second.output
 
@@ -237,7 +239,7 @@ def test_an_answer_that_is_being_worked_out_is_forgotten_too(agent, organization
     thread = threading.Thread(target=_perform_all, args=([row.pk],))
     thread.start()
     until(lambda: CacheEntry.objects.filter(execution=row).exists())
-    cache.invalidate(organization=fresh(organization), by=factories.by(organization))
+    cache.invalidate(organization=fresh(organization), by=factories.actor(organization))
     thread.join()
     assert not ask(agent).cached
 
@@ -283,7 +285,7 @@ def key(agent, name):
 def test_who_is_called_with_the_callers_own_credentials_answers_each_caller(
     agent, organization, scope
 ):
-    by, other = factories.by(organization), factories.agent(organization, groups=["default"])
+    by, other = factories.actor(organization), factories.agent(organization, groups=["default"])
     server = {"name": "far", "url": "https://mcp.example/", "credential_scope": scope}
     mcp_servers.create_server(organization=organization, server=server, by=by)
     definition = factories.definition("own", delivery="pure", cache_ttl="PT5M") | {
@@ -296,7 +298,7 @@ def test_who_is_called_with_the_callers_own_credentials_answers_each_caller(
 
 
 def test_a_service_that_receives_the_caller_has_an_output_for_each_caller(agent, organization):
-    by, other = factories.by(organization), factories.agent(organization, groups=["default"])
+    by, other = factories.actor(organization), factories.agent(organization, groups=["default"])
     descriptor = {"id": "s", "request-queue": "q", "response-queue": "r"}
     services.create_service(organization=organization, service=descriptor, by=by)
     definition = factories.definition("hello", delivery="pure", cache_ttl="PT5M") | {

@@ -66,7 +66,7 @@ class Cached(RuleBasedStateMachine):
     def turn_a_grant(self, place, who):
         held = self.granted[place, who] = not self.granted[place, who]
         agent, made = self.agents[place][who], self.made[place]
-        set_grants(agent=agent, by=factories.by(made), tools=["*"] if held else [])
+        set_grants(agent=agent, by=factories.actor(made), tools=["*"] if held else [])
         self.forget(place)
 
     @rule(place=PLACES, text=st.text(max_size=5))
@@ -74,13 +74,13 @@ class Cached(RuleBasedStateMachine):
         made = self.made[place]
         tool = catalog.find_tool(made, "dice")
         changed = catalog.amended(tool.version.definition, {"title": f"Dice {len(text)}"})
-        catalog.update_tool(tool=tool, definition=changed, by=factories.by(made))
+        catalog.update_tool(tool=tool, definition=changed, by=factories.actor(made))
         self.forget(place)
 
     @rule(place=PLACES)
     def invalidate(self, place):
         made = Organization.objects.get(pk=self.made[place].pk)
-        cache.invalidate(organization=made, by=factories.by(made))
+        cache.invalidate(organization=made, by=factories.actor(made))
         self.forget(place)
 
     @rule(place=PLACES)

@@ -86,7 +86,7 @@ def read_counts() -> tuple[float, ...]:
         return tuple(map(float, cursor.fetchone()))
 
 
-@pytest.mark.usefixtures("alone", "performed_here")
+@pytest.mark.usefixtures("without_workers", "performed_here")
 def test_a_plain_call_stays_within_its_budget(organization: Organization, agent: Agent) -> None:
     factories.tool(organization)
     cost = cost_of(factories.api(agent), "echo", {"parameters": {"text": "x"}})
@@ -95,7 +95,7 @@ def test_a_plain_call_stays_within_its_budget(organization: Organization, agent:
     assert cost.wal_bytes <= 22_000
 
 
-@pytest.mark.usefixtures("alone", "performed_here")
+@pytest.mark.usefixtures("without_workers", "performed_here")
 def test_a_limited_call_in_a_session_stays_within_its_budget(
     organization: Organization, agent: Agent
 ) -> None:

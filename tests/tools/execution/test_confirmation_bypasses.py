@@ -81,7 +81,7 @@ def refused(caller, said):
 
 def of_the_agent(agent, organization):
     policy.set_grants(
-        agent=agent, groups=["*"], tools=["*"], permissions=["*"], by=factories.by(organization)
+        agent=agent, groups=["*"], tools=["*"], permissions=["*"], by=factories.actor(organization)
     )
     return factories.caller(agent)
 
@@ -399,17 +399,17 @@ CHANGES = {
     "the tool was changed": lambda a, o: catalog.update_tool(
         tool=tool(o),
         definition=definition(requires_confirmation=True, description="Other."),
-        by=factories.by(o),
+        by=factories.actor(o),
     ),
     "the tool needs nobody any more": lambda a, o: catalog.update_tool(
-        tool=tool(o), definition=definition(), by=factories.by(o)
+        tool=tool(o), definition=definition(), by=factories.actor(o)
     ),
     "the tool was disabled": lambda a, o: catalog.set_enabled(
-        tool=tool(o), enabled=False, by=factories.by(o)
+        tool=tool(o), enabled=False, by=factories.actor(o)
     ),
-    "the tool was deleted": lambda a, o: catalog.delete_tool(tool=tool(o), by=factories.by(o)),
+    "the tool was deleted": lambda a, o: catalog.delete_tool(tool=tool(o), by=factories.actor(o)),
     "another tool took its name": lambda a, o: (
-        catalog.delete_tool(tool=tool(o), by=factories.by(o)),
+        catalog.delete_tool(tool=tool(o), by=factories.actor(o)),
         factories.tool(o, requires_confirmation=True),
     ),
     "its definition was tampered with": lambda a, o: (
@@ -417,24 +417,24 @@ CHANGES = {
         registry.forget(),
     ),
     "the group was taken away": lambda a, o: policy.set_grants(
-        agent=a, groups=[], by=factories.by(o)
+        agent=a, groups=[], by=factories.actor(o)
     ),
     "the tool was taken away": lambda a, o: policy.set_grants(
-        agent=a, tools=["read_file"], by=factories.by(o)
+        agent=a, tools=["read_file"], by=factories.actor(o)
     ),
     "the agent was suspended": lambda a, o: policy.change_agent(
-        agent=a, active=False, by=factories.by(o)
+        agent=a, active=False, by=factories.actor(o)
     ),
     "the token was revoked": lambda a, o: Token.objects.filter(user=a.service_account).update(
         revoked_at=timezone.now()
     ),
     "the tier was lowered": lambda a, o: tiers.set_tier(
-        organization=o, tier=LicenseTier.objects.get(name="Core"), by=factories.by(o)
+        organization=o, tier=LicenseTier.objects.get(name="Core"), by=factories.actor(o)
     ),
     "the tool was marked critical": lambda a, o: mark_critical(o),
     "a rule wants two people now": lambda a, o: create_rule(
         organization=o, name="two", wanted={"tool": "echo", "approvals_needed": 2},
-        by=factories.by(o),
+        by=factories.actor(o),
     ),
 }  # fmt: skip
 
@@ -463,7 +463,7 @@ def test_a_change_after_the_yes_voids_it(agent, organization, person, confirmati
 def test_a_no_is_still_possible_when_something_has_changed(
     agent, organization, person, confirmation
 ):
-    catalog.delete_tool(tool=tool(organization), by=factories.by(organization))
+    catalog.delete_tool(tool=tool(organization), by=factories.actor(organization))
     decisions.decide(caller=at_the_browser(person), word=word(confirmation, approve=False))
     assert row_of(confirmation).get().error_code == "confirmation_rejected"
 
@@ -472,7 +472,10 @@ def test_a_call_that_was_accepted_before_its_rule_does_not_run(agent, organizati
     factories.tool(organization)
     execution = factories.execution(agent)
     create_rule(
-        organization=organization, name="r", wanted={"tool": "echo"}, by=factories.by(organization)
+        organization=organization,
+        name="r",
+        wanted={"tool": "echo"},
+        by=factories.actor(organization),
     )
     done = attempted(execution)
     assert (done.error_code, never_began(done)) == ("confirmation_missing", True)
@@ -489,10 +492,13 @@ def test_a_call_that_was_accepted_before_the_mark_does_not_run(agent, organizati
 def test_a_held_call_stays_held_when_its_rule_goes(agent, organization):
     factories.tool(organization)
     rule = create_rule(
-        organization=organization, name="r", wanted={"tool": "echo"}, by=factories.by(organization)
+        organization=organization,
+        name="r",
+        wanted={"tool": "echo"},
+        by=factories.actor(organization),
     )
     confirmation = call_awaiting_approval(agent)
-    delete_rule(row=rule, by=factories.by(organization))
+    delete_rule(row=rule, by=factories.actor(organization))
     let_go(confirmation)
     done = attempted(confirmation.execution)
     assert (done.error_code, never_began(done)) == ("confirmation_missing", True)

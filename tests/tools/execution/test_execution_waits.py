@@ -13,7 +13,7 @@ from tools.execution import actions, events
 from tools.models import Agent, Execution, Organization
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_workers")
 def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
     organization: Organization, agent: Agent
 ) -> None:
@@ -34,7 +34,7 @@ def request_turn() -> Iterator[RequestSlot]:
     request_queue.current_slot.reset(mark)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_workers")
 def test_a_wait_ends_when_its_client_disconnects_and_the_execution_goes_on(
     organization: Organization, agent: Agent, request_turn: RequestSlot
 ) -> None:
@@ -44,7 +44,7 @@ def test_a_wait_ends_when_its_client_disconnects_and_the_execution_goes_on(
     assert actions.wait_for(execution, 1e6).status == "Pending"
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_workers")
 def test_a_call_of_a_client_that_disconnects_is_made_and_not_waited_for(
     organization: Organization, agent: Agent, request_turn: RequestSlot
 ) -> None:
@@ -55,7 +55,7 @@ def test_a_call_of_a_client_that_disconnects_is_made_and_not_waited_for(
     assert Execution.objects.get(pk=found.pk).status == "Pending"
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_workers")
 def test_what_follows_an_execution_ends_when_its_reader_disconnects(
     organization: Organization, agent: Agent, request_turn: RequestSlot
 ) -> None:

@@ -61,7 +61,7 @@ def ledger(organization):
             "allow_filesystem": True,
             "allowed_paths": [{"path": str(place), "mode": "rw"}],
         },
-        by=factories.by(organization),
+        by=factories.actor(organization),
         everywhere=True,
     )
     yield place

@@ -65,7 +65,7 @@ def past_execution(agent, count, days=10):
 
 
 def kept_for(organization, days):
-    policy.set_output_days(organization=organization, days=days, by=factories.by(organization))
+    policy.set_output_days(organization=organization, days=days, by=factories.actor(organization))
     organization.refresh_from_db()
 
 

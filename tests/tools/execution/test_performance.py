@@ -99,7 +99,7 @@ def test_without_evidence_nothing_runs(agent, organization):
 
 REVOCATIONS = {
     "the agent was suspended": lambda a, o: policy.change_agent(
-        agent=a, active=False, by=factories.by(o)
+        agent=a, active=False, by=factories.actor(o)
     ),
     "the token was revoked": lambda a, o: Token.objects.filter(user=a.service_account).update(
         revoked_at=Now()
@@ -108,20 +108,20 @@ REVOCATIONS = {
         created_at=Now() - timedelta(days=2), expires_at=Now() - timedelta(days=1)
     ),
     "the group was taken away": lambda a, o: policy.set_grants(
-        agent=a, groups=["read-only"], by=factories.by(o)
+        agent=a, groups=["read-only"], by=factories.actor(o)
     ),
     "the tool was taken away": lambda a, o: policy.set_grants(
-        agent=a, tools=["read_file"], by=factories.by(o)
+        agent=a, tools=["read_file"], by=factories.actor(o)
     ),
     "the tool was disabled": lambda a, o: catalog.set_enabled(
-        tool=tool(o), enabled=False, by=factories.by(o)
+        tool=tool(o), enabled=False, by=factories.actor(o)
     ),
-    "the tool was deleted": lambda a, o: catalog.delete_tool(tool=tool(o), by=factories.by(o)),
+    "the tool was deleted": lambda a, o: catalog.delete_tool(tool=tool(o), by=factories.actor(o)),
     "the tool was changed": lambda a, o: catalog.update_tool(
-        tool=tool(o), definition=definition(description="Other."), by=factories.by(o)
+        tool=tool(o), definition=definition(description="Other."), by=factories.actor(o)
     ),
     "the tier was lowered": lambda a, o: tiers.set_tier(
-        organization=o, tier=type(o.tier).objects.get(name="Core"), by=factories.by(o)
+        organization=o, tier=type(o.tier).objects.get(name="Core"), by=factories.actor(o)
     ),
 }
 
@@ -145,9 +145,9 @@ def test_what_was_revoked_after_admission_does_not_run(agent, organization, revo
 def test_a_strict_agent_whose_group_went_away_is_refused_at_the_claim(organization):
     agent = factories.agent(organization, groups=["default", "gone"], strict=True)
     factories.tool(organization)
-    group = save_group(organization=organization, name="gone", by=factories.by(organization))
+    group = save_group(organization=organization, name="gone", by=factories.actor(organization))
     execution = factories.execution(agent, group=["default", "gone"])
-    delete_group(group=group, by=factories.by(organization))
+    delete_group(group=group, by=factories.actor(organization))
     done = attempted(execution)
     assert (done.status, done.error_code, codes(done)) == (
         "PermissionDenied",

@@ -223,7 +223,7 @@ def test_an_output_that_expired_cannot_be_pointed_at(agent, echo):
     done = timezone.now() - timedelta(days=10)
     old = end_execution(factories.execution(agent), output=OUTPUT, completed_at=done)
     organization = old.organization
-    policy.set_output_days(organization=organization, days=7, by=factories.by(organization))
+    policy.set_output_days(organization=organization, days=7, by=factories.actor(organization))
     organization.refresh_from_db()
     retention.expire_outputs_of(organization)
     assert refused(factories.caller(agent), pointing(old)).code == "reference_expired"
@@ -359,7 +359,7 @@ def test_copies_go_when_the_outputs_of_their_executions_do(agent, organization, 
     factories.end_execution(failed, status="Failed", error_code="X", completed_at=done)
     good = ask(factories.caller(agent), pointing(source))
     factories.end_execution(good, output=SECRET, completed_at=done)
-    policy.set_output_days(organization=organization, days=7, by=factories.by(organization))
+    policy.set_output_days(organization=organization, days=7, by=factories.actor(organization))
     organization.refresh_from_db()
     assert retention.expire_outputs_of(organization) == 2
     assert retention.expire_outputs_of(organization) == 0

@@ -40,7 +40,7 @@ def profile(organization, **fields):
     return profiles.create_profile(
         organization=organization,
         profile={"name": "mine", **fields},
-        by=factories.by(organization),
+        by=factories.actor(organization),
         everywhere=True,
     )
 
@@ -139,7 +139,7 @@ def test_a_path_shared_for_reading_is_not_written(agent, organization, directory
 
 def test_a_run_whose_credential_cannot_be_read_does_not_begin(agent, organization):
     key = {"name": "key", "header": "X-Key", "value": "c4nary"}
-    by = factories.by(organization)
+    by = factories.actor(organization)
     row = credentials.create_credential(organization=organization, credential=key, by=by)
     hosts = [{"host": "a.example", "credential": "key"}]
     profile(organization, allow_network=True, allowed_hosts=hosts)
@@ -153,7 +153,7 @@ def test_a_run_whose_credential_cannot_be_read_does_not_begin(agent, organizatio
 
 def test_a_profile_and_its_credentials_cost_a_call_no_query(agent, organization):
     key = {"name": "key", "header": "X-Key", "value": "v"}
-    by = factories.by(organization)
+    by = factories.actor(organization)
     credentials.create_credential(organization=organization, credential=key, by=by)
     hosts = ["b.example", {"host": "a.example", "credential": "key"}]
     profile(organization, allow_network=True, allowed_hosts=hosts)

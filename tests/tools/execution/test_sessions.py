@@ -158,7 +158,7 @@ def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow)
     catalog.set_enabled(
         tool=catalog.find_tool(organization, "write_file"),
         enabled=False,
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
     session_maintenance.count_stuck()
     assert gauge.get() == len(lost)
@@ -298,7 +298,7 @@ def test_a_queued_call_does_not_begin_in_another_state(agent, organization, work
 def test_a_revoked_group_stops_the_next_call_and_a_queued_one(agent, organization, workflow):
     session = opened(agent, group=["default", "write"])
     queued = queue_call(agent, session, "query")
-    policy.set_grants(agent=agent, groups=["default"], by=factories.by(organization))
+    policy.set_grants(agent=agent, groups=["default"], by=factories.actor(organization))
     assert attempted(queued).error_code == "group_not_granted"
     with pytest.raises(Refused) as refusal:
         queue_call(agent, session, "query")
@@ -545,6 +545,6 @@ def test_a_reader_sees_the_tools_that_the_owner_has(agent, organization, workflo
     factories.permit(reader, "view_session")
     tools = session_actions.available_tools(caller_of_user(reader), opened(agent))
     assert [tool.name for tool in tools] == ["look", "query"]
-    policy.change_agent(agent=agent, active=False, by=factories.by(organization))
+    policy.change_agent(agent=agent, active=False, by=factories.actor(organization))
     session = Session.objects.get(agent=agent)
     assert session_actions.available_tools(caller_of_user(reader), session) == []

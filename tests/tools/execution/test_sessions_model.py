@@ -163,7 +163,7 @@ def machine(organization):
 
         @rule(groups=st.sets(st.sampled_from(GROUPS)))
         def grant(self, groups):
-            policy.set_grants(agent=self.agent, groups=[*groups], by=factories.by(organization))
+            policy.set_grants(agent=self.agent, groups=[*groups], by=factories.actor(organization))
             self.granted = frozenset(groups)
 
         @invariant()

@@ -248,7 +248,7 @@ def test_an_agent_never_learns_a_name_it_may_not_know(snapshot, caller, asked):
 @pytest.fixture
 def mixed(organization: Organization) -> Organization:
     """A tool for each gate that may refuse, in an organization of a small tier."""
-    by = factories.by(organization)
+    by = factories.actor(organization)
     factories.tool(organization, "open")
     factories.tool(organization, "elsewhere", group=["admin"])
     factories.tool(organization, "later", available_in_states=["analysis"])
@@ -265,7 +265,7 @@ def mixed(organization: Organization) -> Organization:
 @pytest.mark.parametrize("group", [None, ["read-only"], ["default", "write"], ["admin"], []])
 def test_admission_accepts_what_is_explained_as_available(mixed, tier, group):
     tiers = mixed.tier._meta.model.objects
-    set_tier(organization=mixed, tier=tiers.get(name=tier), by=factories.by(mixed))
+    set_tier(organization=mixed, tier=tiers.get(name=tier), by=factories.actor(mixed))
     agent = factories.agent(mixed, groups=["default", "read-only", "write"])
     caller, asked = factories.caller(agent), EffectiveRequest.from_options(group, None)
     snapshot = registry.snapshot(caller.organization_id, caller.revision)

@@ -112,14 +112,14 @@ def test_a_remedy_is_made_from_the_facts(organization, scout, fields, request_, 
 
 def test_what_is_disabled_can_be_enabled(organization, scout):
     tool = factories.tool(organization, "wanted")
-    set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
     row = row_of(explained(organization, scout), "wanted", "status")
     assert (row.code, row.remedy) == ("tool_disabled", "Enable the tool.")
 
 
 def test_the_smallest_tier_that_includes_it_is_named(organization, scout):
     core = type(organization.tier).objects.get(name="Core")
-    set_tier(organization=organization, tier=core, by=factories.by(organization))
+    set_tier(organization=organization, tier=core, by=factories.actor(organization))
     row = row_of(explained(organization, scout, ["*"]), "validate_content", "license")
     assert (row.code, row.remedy) == ("license_excludes_tool", "Teams includes it.")
 

@@ -48,7 +48,7 @@ def copies(tier: LicenseTier, count: int) -> list[Organization]:
 
 def fill(place: Organization) -> None:
     """Create tools of many kinds, in many states."""
-    by = factories.by(place)
+    by = factories.actor(place)
     profiles.create_profile(organization=place, profile={"name": "mine"}, by=by)
     made = tools(place, 4)
     factories.tool(place, "profiled", constraints={"sandbox_profile": "mine"})
@@ -64,7 +64,7 @@ def test_the_impact_on_each_of_many_organizations_equals_the_impact_on_it_alone(
     every = plain, full, strict, ended = copies(tier, 4)
     for place in (full, strict, ended):
         fill(place)
-    account_actions.set_isolation(organization=strict, minimum="Strict", by=factories.by(strict))
+    account_actions.set_isolation(organization=strict, minimum="Strict", by=factories.actor(strict))
     ends(ended, days=-20)
     licenses.apply_expiry()
     expected_counts = dict.fromkeys((place.slug for place in every), 0)
@@ -75,7 +75,7 @@ def test_the_impact_on_each_of_many_organizations_equals_the_impact_on_it_alone(
         alone = {place.slug: licenses.preview(place, wanted) for place in (plain, full, strict)}
         expected = {slug: change for slug, change in alone.items() if change.any}
         before = [place.revision for place in every]
-        by = factories.by(ended)
+        by = factories.actor(ended)
         assert tiers.change_tier(tier=tier, by=by, **changes) == expected, changes
         for place, revision in zip(every, before, strict=True):
             place.refresh_from_db()
@@ -96,7 +96,7 @@ def test_a_definition_that_is_none_any_more_keeps_no_tier_from_being_changed(
     fill(place)
     for tool in Tool.objects.filter(organization=place).select_related("version"):
         overwrite(tool.version, [1])
-    by = factories.by(place)
+    by = factories.actor(place)
     terms = {"max_custom_tools": 1, "custom_sandbox_profiles": False}
     (change,) = tiers.change_tier(tier=tier, by=by, **terms).values()
     assert set(change.disabled) == {"strict", "profiled", "t3"}
@@ -106,7 +106,7 @@ def test_a_definition_that_is_none_any_more_keeps_no_tier_from_being_changed(
 def test_a_change_of_a_tier_asks_as_much_for_30_organizations_as_for_3(
     tier: LicenseTier, organization: Organization
 ) -> None:
-    by = factories.by(organization)
+    by = factories.actor(organization)
 
     def change(**changes: Any) -> Callable[[], Any]:
         return lambda: tiers.change_tier(tier=tier, by=by, **changes)

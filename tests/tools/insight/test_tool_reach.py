@@ -50,7 +50,7 @@ def agents(organization: Organization) -> list[Agent]:
     factories.tool(organization, "needs", group=["desk"], required_permissions=["ledger"])
     factories.tool(organization, "alone", group=[])
     factories.tool(organization, "states", group=["desk"], available_in_states=["late"])
-    set_enabled(tool=tools[0], enabled=False, by=factories.by(organization))
+    set_enabled(tool=tools[0], enabled=False, by=factories.actor(organization))
     desk = str(tools[1].version.definition["group"][0]) if tools[1].version else ""
     sorts = [
         {"groups": ["*"]}, {"groups": []}, {"groups": [desk]}, {"groups": ["desk"]},
@@ -101,7 +101,7 @@ def test_a_closing_group_is_closed_for_callers_with_a_cached_reach(
 ) -> None:
     hours = [{"days": ["mon"], "from": "09:00", "to": "17:00"}]
     save_group(
-        organization=organization, name="desk", by=factories.by(organization), schedule=hours
+        organization=organization, name="desk", by=factories.actor(organization), schedule=hours
     )
     factories.tool(organization, "lamp", group=["desk"])
     agent = factories.agent(organization, groups=["desk"])

@@ -124,7 +124,7 @@ def test_a_larger_tier_brings_back_what_the_licence_put_out(difference, organiza
     for number in range(12):
         factories.tool(organization, f"t{number:02}")
     small = LicenseTier.objects.get(name="WriterPro")
-    set_tier(organization=organization, tier=small, by=factories.by(organization))
+    set_tier(organization=organization, tier=small, by=factories.actor(organization))
     assert visibility_changes(difference(Tier("Teams"))) == {"scout": (["t10", "t11"], [])}
 
 
@@ -173,7 +173,7 @@ def test_invalid_calls_and_tools_that_are_gone_say_nothing(difference, organizat
     called(scout, "gone", group=["read"])
     with pytest.raises(Refused):
         admit(factories.caller(scout), factories.call("press", {"wrong": 1}, group=["read"]))
-    delete_tool(tool=find_tool(organization, "gone"), by=factories.by(organization))
+    delete_tool(tool=find_tool(organization, "gone"), by=factories.actor(organization))
     found = difference(GrantChange("scout", groups=("default",)))
     assert (found.calls.combinations, found.calls.would_be_refused) == (1, [])
 

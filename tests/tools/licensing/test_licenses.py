@@ -40,7 +40,9 @@ def records(organization, code):
 
 def install(organization, tier="Teams", slug="", **fields):
     raw = licenses.license_file(slug or organization.slug, tier, **fields)
-    return ours.install_license(organization=organization, file=raw, by=factories.by(organization))
+    return ours.install_license(
+        organization=organization, file=raw, by=factories.actor(organization)
+    )
 
 
 def refused(organization, tier="Teams", **fields):
@@ -89,7 +91,7 @@ def test_an_upgrade_brings_back_what_the_licence_disabled_oldest_first(organizat
 
 def test_what_a_person_switched_off_stays_off(organization):
     made = tools(organization, 2)
-    actions.set_enabled(tool=made[1], enabled=False, by=factories.by(organization))
+    actions.set_enabled(tool=made[1], enabled=False, by=factories.actor(organization))
     assert move(organization, "Core").disabled == names(0)
     assert move(organization, "Enterprise").enabled == names(0)
     assert status(organization, "t1") == "disabled"
@@ -124,7 +126,7 @@ def test_a_preview_says_what_would_happen_and_saves_nothing(organization):
 
 
 def test_a_change_names_tools_that_are_refused_and_profiles_that_stop_working(organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     profiles.create_profile(organization=organization, profile={"name": "mine"}, by=by)
     factories.tool(organization, "t0", constraints={"sandbox_profile": "mine"})
     factories.tool(organization, "t1", constraints={"required_isolation": "Strict"})
@@ -138,12 +140,14 @@ def test_a_change_names_tools_that_are_refused_and_profiles_that_stop_working(or
 def test_a_tier_that_is_lowered_lowers_every_organization_that_has_it(db):
     place = factories.organization("tier-lowered", "WriterPro")
     tools(place, 10)
-    follows = tiers.change_tier(tier=tier("WriterPro"), by=factories.by(place), max_custom_tools=8)
+    follows = tiers.change_tier(
+        tier=tier("WriterPro"), by=factories.actor(place), max_custom_tools=8
+    )
     assert follows["tier-lowered"].disabled == names(9, 8)
     (record,) = records(place, "ADMIN.TIER_CHANGE")
     assert record.details["organizations"]["tier-lowered"]["disabled"] == [*names(9, 8)]
     follows = tiers.change_tier(
-        tier=tier("WriterPro"), by=factories.by(place), max_custom_tools=None
+        tier=tier("WriterPro"), by=factories.actor(place), max_custom_tools=None
     )
     assert follows["tier-lowered"].enabled == names(8, 9)
 
@@ -152,7 +156,7 @@ def test_a_change_of_the_lowest_tier_reaches_those_whose_licence_has_ended(organ
     tools(organization, 3)
     ends(organization, days=-20)
     apply_license_expiry()
-    tiers.change_tier(tier=tier("Core"), by=factories.by(organization), max_custom_tools=2)
+    tiers.change_tier(tier=tier("Core"), by=factories.actor(organization), max_custom_tools=2)
     assert custom(organization, "active") == [*names(0, 1)]
     assert tier_now(current_catalog(organization)).max_custom_tools == 2
 
@@ -161,7 +165,7 @@ def test_a_new_lowest_tier_is_what_is_left_of_a_licence_that_has_ended(organizat
     ends(organization, days=-20)
     before = current_catalog(organization)
     name = f"least-{uuid4().hex[:8]}"
-    tiers.create_tier(by=factories.by(organization), name=name, rank=0, max_custom_tools=0)
+    tiers.create_tier(by=factories.actor(organization), name=name, rank=0, max_custom_tools=0)
     assert tier_now(before).name == "Core"
     assert tier_now(current_catalog(organization)).name == name
 
@@ -200,12 +204,12 @@ def test_a_tier_that_a_licence_has_set_is_not_set_by_hand(organization):
 def test_after_a_licence_was_removed_the_lowest_tier_counts_until_one_is_set(organization):
     tools(organization, 1)
     install(organization)
-    removed = ours.remove_license(organization=organization, by=factories.by(organization))
+    removed = ours.remove_license(organization=organization, by=factories.actor(organization))
     assert (removed.tier, removed.disabled) == ("Core", names(0))
     assert move(organization, "Enterprise").enabled == names(0)
     assert [record.subject for record in records(organization, "LICENSE.REMOVE")] == ["L-1"]
     with pytest.raises(NotFound):
-        ours.remove_license(organization=organization, by=factories.by(organization))
+        ours.remove_license(organization=organization, by=factories.actor(organization))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +235,7 @@ def test_an_older_licence_does_not_come_back_not_even_after_a_removal(organizati
     newer, older = licenses.moment(-2), licenses.moment(-3)
     install(organization, issued_at=newer)
     assert refused(organization, "Enterprise", issued_at=older) == "license_older"
-    ours.remove_license(organization=organization, by=factories.by(organization))
+    ours.remove_license(organization=organization, by=factories.actor(organization))
     assert refused(organization, "Enterprise", issued_at=older) == "license_older"
     install(organization, "Enterprise", issued_at=newer)
 
@@ -243,7 +247,9 @@ def test_without_a_trusted_key_nothing_is_installed(organization, settings):
 
 def test_a_file_that_is_none_is_refused(organization):
     with pytest.raises(Malformed):
-        ours.install_license(organization=organization, file=b"{}", by=factories.by(organization))
+        ours.install_license(
+            organization=organization, file=b"{}", by=factories.actor(organization)
+        )
 
 
 def test_a_new_licence_brings_tools_back_after_the_old_one_ended(organization):

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def place(organization: Organization) -> Organization:
     """An organization with tools of many kinds, some of which some tiers refuse."""
-    by = factories.by(organization)
+    by = factories.actor(organization)
     made = bulk.tools(organization, 6, groups=3)
     profiles.create_profile(organization=organization, profile={"name": "mine"}, by=by)
     factories.tool(organization, "profiled", constraints={"sandbox_profile": "mine"})
@@ -109,7 +109,7 @@ def test_a_preview_says_what_the_rows_say_and_the_catalog_does_not_yet(
     core = LicenseTier.objects.get(name="Core")
     said = preview(place, core)
     assert "strict" not in said.disabled and "profiled" in said.disabled
-    assert said == set_tier(organization=place, tier=core, by=factories.by(place))
+    assert said == set_tier(organization=place, tier=core, by=factories.actor(place))
 
 
 def test_a_tier_that_was_not_changed_after_all_leaves_the_catalog_as_it_was(
@@ -118,8 +118,8 @@ def test_a_tier_that_was_not_changed_after_all_leaves_the_catalog_as_it_was(
     before = snapshot_of(place)
     with transaction.atomic():
         core = LicenseTier.objects.get(name="Core")
-        assert set_tier(organization=place, tier=core, by=factories.by(place)).disabled
-        change_tier(tier=core, by=factories.by(place), max_custom_tools=2)
+        assert set_tier(organization=place, tier=core, by=factories.actor(place)).disabled
+        change_tier(tier=core, by=factories.actor(place), max_custom_tools=2)
         transaction.set_rollback(True)
     place.refresh_from_db()
     assert registry.snapshot(place.pk, place.revision) is before

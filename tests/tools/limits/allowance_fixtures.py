@@ -17,7 +17,7 @@ def bound(agent, *quotas, **changes):
     """Set quotas: (kind, amount) of all tools for a day, or (kind, amount, tool, period)."""
     if quotas:
         changes["quotas"] = [_quota(*quota) for quota in quotas]
-    by = factories.by(agent.organization)
+    by = factories.actor(agent.organization)
     allowances.set_allowances(agent=agent, by=by, changes=changes)
 
 

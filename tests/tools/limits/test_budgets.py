@@ -340,7 +340,7 @@ def test_what_a_lost_worker_left_is_settled_when_the_call_ends(agent, organizati
     assert allowance_fixtures.amounts_of(agent) == [(used, 2 - used)]  # a pure call is requeued
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_workers")
 def test_calls_at_once_never_overspend(agent, organization):
     allowance_fixtures.priced(organization, "1")
     allowance_fixtures.bound(agent, budget=allowance_fixtures.budget("10"))
@@ -352,7 +352,7 @@ def test_calls_at_once_never_overspend(agent, organization):
     assert accepted.count() == 10
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_workers")
 def test_calls_that_share_several_allowances_never_lock_each_other_out(agent, organization):
     for name in ("echo", "other"):
         allowance_fixtures.priced(organization, "1", name)

@@ -10,7 +10,7 @@ from tools.execution.pipeline import perform
 from tools.limits import answers
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 GROUPS = ["default", "composition"]
 INNER = "result = call('run_program', {'source': 'result = 1'})['result']"
 

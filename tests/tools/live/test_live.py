@@ -96,7 +96,7 @@ def test_another_organization_is_not_notified(crib: cribs.Crib, person: User) ->
 
 
 def log_out(person: User) -> None:
-    login.end_sessions(user=person, by=factories.by(person.organization))
+    login.end_sessions(user=person, by=factories.actor(person.organization))
 
 
 def disable(person: User) -> None:

@@ -113,7 +113,7 @@ def names(ran):
 
 def test_without_an_agent_every_tool_is_listed(typed, organization, organization_arguments):
     tool = factories.tool(organization, "hidden", group=[])
-    set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
     every = sorted([*factories.BUILTIN_NAMES, "hidden"])
     assert names(typed("list_tools", *organization_arguments, "--json")) == every
 
@@ -194,7 +194,7 @@ def test_an_unknown_option_is_bad_usage(typed):
 
 def test_a_parent_lists_what_its_groups_hold(typed, organization, organization_arguments):
     factories.tool(organization, "ask", group=["reading"])
-    by = factories.by(organization)
+    by = factories.actor(organization)
     save_group(organization=organization, name="knowledge", by=by)
     save_group(organization=organization, name="reading", by=by, parent="knowledge")
     ran = typed("list_tools", *organization_arguments, "--group", "knowledge")
@@ -224,7 +224,7 @@ def test_an_error_for_these_groups_is_a_failure(typed, organization, organizatio
     catalogs.workflow(organization)
     for tool in Tool.objects.present().filter(organization=organization, type="builtin"):
         set_enabled(
-            tool=tool, enabled=False, by=factories.by(organization)
+            tool=tool, enabled=False, by=factories.actor(organization)
         )  # some are part of the graph
     ran = typed("lint_tools", *organization_arguments, "--group", "library", "compute", "--json")
     assert ran.code == 1
@@ -283,7 +283,7 @@ def test_every_gate_answers_after_one_has_refused(explained, organization):
         available_in_states=["y"],
         required_permissions=["z"],
     )
-    set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
     assert failed(explained("shut", "--group", "q", "--json")) == {
         "granted_groups": "group_not_granted",
         "status": "tool_disabled",

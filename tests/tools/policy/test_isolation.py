@@ -34,12 +34,14 @@ def profile(organization, name="mine", **fields):
     return profiles.create_profile(
         organization=organization,
         profile={"name": name, **fields},
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
 
 
 def demand(organization, minimum):
-    policy.set_isolation(organization=organization, minimum=minimum, by=factories.by(organization))
+    policy.set_isolation(
+        organization=organization, minimum=minimum, by=factories.actor(organization)
+    )
 
 
 def person(organization):
@@ -94,7 +96,7 @@ def test_a_profile_counts_from_the_next_revision(organization):
     profiles.replace_profile(
         row=row,
         profile={"name": "mine", "minimum_isolation": "Strict"},
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
     assert level(organization) == "Strict"
 
@@ -177,14 +179,14 @@ def test_at_restricted_a_tool_with_a_network_is_refused(agent, organization, rea
 def test_at_restricted_a_profile_decides_about_the_network(agent, organization, reaching, change):
     demand(organization, "Restricted")
     profiles.replace_profile(
-        row=reaching, profile={"name": "mine", **change}, by=factories.by(organization)
+        row=reaching, profile={"name": "mine", **change}, by=factories.actor(organization)
     )
     assert factories.execution(agent).status == "Pending"
 
 
 def lower(organization):
     tier = LicenseTier.objects.get(name="Teams")
-    tiers.set_tier(organization=organization, tier=tier, by=factories.by(organization))
+    tiers.set_tier(organization=organization, tier=tier, by=factories.actor(organization))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def tier(name):
 
 def move(organization, name):
     return tier_actions.set_tier(
-        organization=organization, tier=tier(name), by=factories.by(organization)
+        organization=organization, tier=tier(name), by=factories.actor(organization)
     )
 
 
@@ -157,7 +157,9 @@ def test_a_tool_that_asks_for_more_than_the_licence_is_refused_and_not_run_lower
 
 def test_a_raised_minimum_that_the_licence_does_not_include_is_not_lowered(organization, agent):
     factories.tool(organization)
-    policy.set_isolation(organization=organization, minimum="Strict", by=factories.by(organization))
+    policy.set_isolation(
+        organization=organization, minimum="Strict", by=factories.actor(organization)
+    )
     move(organization, "Teams")
     assert refusal(agent) == "license_excludes_isolation"
     assert refusal(agent, "read_file", group=["read-only"]) == "license_excludes_isolation"
@@ -178,14 +180,14 @@ def test_what_runs_restricted_because_it_must_is_never_refused_for_it(organizati
 
 def test_a_builtin_runs_at_its_own_level_whatever_the_tier_lists(db):
     place = factories.organization("own-level", "Core")
-    tier_actions.change_tier(tier=tier("Core"), by=factories.by(place), isolation_levels=[])
+    tier_actions.change_tier(tier=tier("Core"), by=factories.actor(place), isolation_levels=[])
     agent = factories.agent(place, groups=["read-only"])
     assert factories.execution(agent, "read_file", path="a", group=["read-only"]).pk
 
 
 @pytest.mark.parametrize("way", ["register", "update", "restore", "minimum"])
 def test_what_a_licence_does_not_include_cannot_be_asked_for(organization, way):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     tool = factories.tool(organization, constraints=strict())
     actions.update_tool(tool=tool, definition=factories.definition(), by=by)
     move(organization, "Teams")
@@ -203,7 +205,7 @@ def test_what_a_licence_does_not_include_cannot_be_asked_for(organization, way):
 
 
 def test_a_minimum_may_be_lowered_to_what_the_licence_includes(organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     policy.set_isolation(organization=organization, minimum="Strict", by=by)
     move(organization, "Teams")
     policy.set_isolation(organization=organization, minimum="Standard", by=by)
@@ -211,7 +213,7 @@ def test_a_minimum_may_be_lowered_to_what_the_licence_includes(organization):
 
 
 def test_a_profile_may_not_demand_what_the_licence_does_not_include(organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     tier_actions.change_tier(tier=tier("Enterprise"), by=by, isolation_levels=["Standard"])
     with pytest.raises(Forbidden):
         profiles.create_profile(
@@ -222,7 +224,7 @@ def test_a_profile_may_not_demand_what_the_licence_does_not_include(organization
 def test_a_tier_lists_levels_that_there_are(organization):
     with pytest.raises(Malformed, match="Restricted"):
         tier_actions.change_tier(
-            tier=tier("Core"), by=factories.by(organization), isolation_levels=["Weak"]
+            tier=tier("Core"), by=factories.actor(organization), isolation_levels=["Weak"]
         )
 
 
@@ -288,7 +290,7 @@ def test_64_at_once_register_exactly_as_many_tools_as_the_licence_allows(place):
 def test_at_once_enabled_and_registered_stay_within_the_limit(place, tier_of):
     tools(place, 10)
     move(place, "Core")
-    tier_actions.set_tier(organization=place, tier=tier_of(5), by=factories.by(place))
+    tier_actions.set_tier(organization=place, tier=tier_of(5), by=factories.actor(place))
     disabled = [*Tool.objects.custom().filter(organization=place, status="disabled")]
     Tool.objects.custom().filter(organization=place, status="active").update(
         status="disabled", deleted_at=timezone.now()
@@ -296,7 +298,7 @@ def test_at_once_enabled_and_registered_stay_within_the_limit(place, tier_of):
 
     def work(number):
         if number % 2:
-            tool, by = disabled[number % len(disabled)], factories.by(place)
+            tool, by = disabled[number % len(disabled)], factories.actor(place)
             return attempt(lambda: actions.set_enabled(tool=tool, enabled=True, by=by))
         return attempt(lambda: factories.tool(place, f"n{number}"))
 
@@ -314,10 +316,10 @@ def test_a_tier_lowered_while_organizations_move_to_it_binds_them_all(tier_of):
 
     def work(number):
         if number == 3:
-            by = factories.by(places[0])
+            by = factories.actor(places[0])
             return tier_actions.change_tier(tier=shrinking, by=by, max_custom_tools=2)
         each = places[number if number < 3 else number - 1]
-        return tier_actions.set_tier(organization=each, tier=shrinking, by=factories.by(each))
+        return tier_actions.set_tier(organization=each, tier=shrinking, by=factories.actor(each))
 
     at_once(work, 7)
     assert {seats.seated(each.pk).count() for each in places} == {2}
@@ -332,7 +334,7 @@ def test_tiers_that_are_changed_at_once_wait_for_each_other(tier_of):
     rows = Organization.objects.filter(pk__in=[place.pk for place in places])
     rows.update(license_expires_at=timezone.now() + timedelta(days=40))
     before = dict(rows.values_list("pk", "revision"))
-    by = factories.by(places[0])
+    by = factories.actor(places[0])
     at_once(lambda n: tier_actions.change_tier(tier=tiers[n], by=by, max_custom_tools=n), 4)
     assert dict(rows.values_list("pk", "revision")) == {pk: n + 4 for pk, n in before.items()}
     rows.update(license_expires_at=None)
@@ -341,10 +343,10 @@ def test_tiers_that_are_changed_at_once_wait_for_each_other(tier_of):
 def test_a_tool_that_a_person_switched_off_keeps_its_seat(db):
     place = factories.organization("seat-kept", "WriterPro")
     first, *_ = tools(place, 10)
-    actions.set_enabled(tool=first, enabled=False, by=factories.by(place))
+    actions.set_enabled(tool=first, enabled=False, by=factories.actor(place))
     with pytest.raises(Forbidden):
         factories.tool(place, "eleventh")
-    actions.set_enabled(tool=first, enabled=True, by=factories.by(place))
+    actions.set_enabled(tool=first, enabled=True, by=factories.actor(place))
     assert status(place, "t0") == ToolStatus.ACTIVE
 
 
@@ -352,7 +354,7 @@ def test_a_tool_the_licence_disabled_is_enabled_only_where_there_is_room(organiz
     tools(organization, 12)
     move(organization, "WriterPro")
     newest = Tool.objects.get(organization=organization, name="t11")
-    by = factories.by(organization)
+    by = factories.actor(organization)
     with pytest.raises(Forbidden) as caught:
         actions.set_enabled(tool=newest, enabled=True, by=by)
     assert caught.value.code == "license_tool_limit"
@@ -365,7 +367,9 @@ def test_tools_beyond_the_limit_are_refused_before_anything_has_disabled_them(
     organization, agent, db
 ):
     tools(organization, 12)
-    tier_actions.change_tier(tier=tier("Core"), by=factories.by(organization), max_custom_tools=10)
+    tier_actions.change_tier(
+        tier=tier("Core"), by=factories.actor(organization), max_custom_tools=10
+    )
     ends(organization, days=-20)
     assert refusal(agent, "t11") == "license_tool_limit"
     assert status(organization, "t11") == ToolStatus.ACTIVE
@@ -388,7 +392,7 @@ def test_a_row_that_was_switched_on_past_the_actions_is_still_refused(organizati
 @pytest.mark.parametrize("name", ["Core", "WriterPro"])
 def test_no_way_leads_past_the_licence(organization, agent, api, admin_api, name, admin_client):
     """Each way to write or run a tool, with twelve custom tools and a lower tier."""
-    made, by = tools(organization, 12), factories.by(organization)
+    made, by = tools(organization, 12), factories.actor(organization)
     waiting = factories.execution(agent, "t11")
     change = move(organization, name)
     limit = tier(name).max_custom_tools

@@ -41,7 +41,7 @@ def server(organization, stub):
     row = mcp_servers.create_server(
         organization=organization,
         server={"name": "far", "url": stub.url, "headers": {"X-Key": "swordfish-1"}},
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
     yield row
     hub().forget(str(row.pk))
@@ -52,7 +52,7 @@ def imported(server):
     """Imports `echo` as the server currently lists it."""
 
     def take(**item):
-        by = factories.by(server.organization)
+        by = factories.actor(server.organization)
         mcp_import.refresh(row=server, by=by)
         done = mcp_import.import_tools(row=server, items=[{"tool": "echo"} | item], by=by)
         assert done[0].errors == []

@@ -12,7 +12,7 @@ from tests.stubs.mcp import McpStub
 from tools.execution import actions, capacity
 from tools.models import Agent, Execution, McpServer, Tool, Transport
 
-pytestmark = pytest.mark.usefixtures("alone", "loopback_is_open")
+pytestmark = pytest.mark.usefixtures("without_workers", "loopback_is_open")
 
 
 @pytest.fixture

@@ -37,14 +37,14 @@ def server(organization, stub):
     row = mcp_servers.create_server(
         organization=organization,
         server={"name": "far", "url": stub.url, "check_every_s": 0, "headers": {"X-Key": "k1"}},
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
     yield row
     hub().forget(str(row.pk))
 
 
 def imported(row, **item):
-    by = factories.by(row.organization)
+    by = factories.actor(row.organization)
     mcp_import.refresh(row=row, by=by)
     wanted = {"tool": "echo"} | item
     done = mcp_import.import_tools(row=row, items=[wanted], by=by)
@@ -65,7 +65,7 @@ def by_hand(organization, **fields):
         "implementation": fields["implementation"],
     }
     return register_tool(
-        organization=organization, definition=definition, by=factories.by(organization)
+        organization=organization, definition=definition, by=factories.actor(organization)
     )
 
 
@@ -160,7 +160,7 @@ def test_a_changed_tool_that_was_looked_at_and_imported_again_is_called(agent, s
 
 
 def test_where_policy_says_so_the_approved_version_goes_on(agent, server, stub):
-    by = factories.by(server.organization)
+    by = factories.actor(server.organization)
     mcp_servers.change_server(row=server, changes={"on_drift": "serve"}, by=by)
     tool = imported(server)
     stub.tools["echo"].description = "Other."
@@ -177,7 +177,7 @@ def test_where_policy_says_so_the_approved_version_goes_on(agent, server, stub):
 
 def test_a_list_of_ones_own_that_differs_refuses_that_call_alone(agent, server, stub):
     tool = imported(server)
-    by = factories.by(server.organization)
+    by = factories.actor(server.organization)
     mcp_servers.change_server(row=server, changes={"credential_scope": "agent"}, by=by)
     mcp_servers.set_credential(
         row=server, owner=f"agent:{agent.slug}", values={"headers": {"X-Key": "k2"}}, by=by
@@ -192,7 +192,7 @@ def test_a_list_of_ones_own_that_differs_refuses_that_call_alone(agent, server, 
 
 def test_who_has_no_credentials_of_their_own_calls_nothing(agent, server, stub):
     imported(server)
-    by = factories.by(server.organization)
+    by = factories.actor(server.organization)
     mcp_servers.change_server(row=server, changes={"credential_scope": "agent"}, by=by)
     stub.messages.clear()
     done = called(agent)
@@ -204,7 +204,7 @@ def test_a_definition_without_a_server_means_the_one_of_its_tool(agent, organiza
     mcp_servers.create_server(
         organization=organization,
         server={"name": "weather", "url": stub.url, "remote_name": "echo"},
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
     by_hand(organization, implementation={"tool": "weather"})
     assert called(agent, text="x").output == '{"text": "x"}'
@@ -218,7 +218,7 @@ def test_a_server_that_is_not_there_is_never_an_unknown_outcome(agent, organizat
 
 def test_a_server_that_was_switched_off_is_not_called(agent, server, stub):
     imported(server)
-    by = factories.by(server.organization)
+    by = factories.actor(server.organization)
     mcp_servers.change_server(row=server, changes={"enabled": False}, by=by)
     assert called(agent).error_code == "UPSTREAM_UNAVAILABLE"
 
@@ -246,7 +246,7 @@ def test_a_cancelled_call_is_cancelled_at_its_server(agent, organization):
         row = mcp_servers.create_server(
             organization=organization,
             server={"name": "slow", "url": stub.url},
-            by=factories.by(organization),
+            by=factories.actor(organization),
         )
         imported(row)
         held = Held(Reply(200))
@@ -278,7 +278,7 @@ SECRET = "swordfish-and-more"
 @pytest.fixture
 def server_with_secret(server):
     """The server, configured with a secret."""
-    by = factories.by(server.organization)
+    by = factories.actor(server.organization)
     changes = {"headers": {"Authorization": f"Bearer {SECRET}"}}
     return mcp_servers.change_server(row=server, changes=changes, by=by)
 
@@ -317,7 +317,9 @@ def test_the_credentials_of_a_server_are_never_shown(agent, server_with_secret, 
 def test_a_list_that_repeats_a_credential_is_not_kept(server_with_secret, stub):
     stub.tools["echo"].description = f"Called with {SECRET}."
     with pytest.raises(Unavailable, match="repeats a credential"):
-        mcp_import.refresh(row=server_with_secret, by=factories.by(server_with_secret.organization))
+        mcp_import.refresh(
+            row=server_with_secret, by=factories.actor(server_with_secret.organization)
+        )
     assert McpServer.objects.get(pk=server_with_secret.pk).snapshot is None
 
 
@@ -355,7 +357,7 @@ def test_no_mutation_of_a_server_reaches_a_call(server, stub):
     row = mcp_servers.create_server(
         organization=server.organization,
         server={"name": "plain", "url": stub.url},
-        by=factories.by(server.organization),
+        by=factories.actor(server.organization),
     )
     endpoint = endpoint_of(mcp_import.of_row(row))
     approved = hub().tools(endpoint, 30).tools["echo"].digest

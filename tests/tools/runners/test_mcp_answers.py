@@ -60,7 +60,7 @@ def test_an_integer_is_exact_in_an_answer_from_the_cache(agent, imported, stub):
     assert str(2**64 - 1) in second.observation
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_workers")
 def test_an_integer_is_exact_from_step_to_step_of_a_chain(agent, organization, imported, stub):
     imported(parameters=[])
     stub.tools["echo"].does = lambda given: text("x", structuredContent={"got": given, "Id": 2**63})
@@ -120,7 +120,7 @@ def test_an_integer_is_exact_where_a_path_selects_and_where_a_call_refers_to_it(
     changed = tool.version.definition | {
         "transform": {"select": "$.rows[*].Id", "observation": "{{ output[0] }}"}
     }
-    update_tool(tool=tool, definition=changed, by=factories.by(organization))
+    update_tool(tool=tool, definition=changed, by=factories.actor(organization))
     selected = ask(agent)
     assert (selected.output, selected.observation) == ([SNOWFLAKE], str(SNOWFLAKE))
     ask(agent, n={"$result": str(done.pk), "path": "/output/rows/0/Id"})
@@ -211,7 +211,7 @@ def test_a_definition_that_redacts_decides_what_of_an_answer_is_read(agent, answ
     assert "abc" in done.observation
     tool = ToolRow.objects.get(organization=agent.organization, name="echo")
     changed = tool.version.definition | {"transform": {"redact": ["$.token"]}}
-    update_tool(tool=tool, definition=changed, by=factories.by(agent.organization))
+    update_tool(tool=tool, definition=changed, by=factories.actor(agent.organization))
     done = ask(agent)
     assert "abc" not in f"{done.observation}{done.output}"
 

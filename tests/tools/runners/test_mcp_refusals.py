@@ -111,7 +111,7 @@ def test_where_a_definition_redacts_or_selects_nothing_else_of_an_answer_is_show
     stub.tools["echo"].more = {"outputSchema": PROMISED}
     tool = imported(output_schema={} if "select" in transform else PROMISED)
     changed = tool.version.definition | {"transform": transform}
-    update_tool(tool=tool, definition=changed, by=factories.by(agent.organization))
+    update_tool(tool=tool, definition=changed, by=factories.actor(agent.organization))
     stub.tools["echo"].does = lambda given: result
     done = ask(agent)
     if done.status == "Success":
@@ -248,7 +248,7 @@ def test_a_redirect_of_a_server_of_2024_says_where_to(organization, stub, admin_
     stub.web.replies["/sse"] = Reply(308, [("Location", "/v2/sse?token=secret")])
     server = {"name": "old", "url": stub.web.url("/sse"), "transport": "sse"}
     mcp_servers.create_server(
-        organization=organization, server=server, by=factories.by(organization)
+        organization=organization, server=server, by=factories.actor(organization)
     )
     refused = admin_api.post("/mcp-servers/old/refresh", {}).json()
     assert "/v2/sse; that is not followed: enter that address." in refused["message"]

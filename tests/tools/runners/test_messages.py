@@ -55,7 +55,7 @@ def hook():
 
 
 def channel(organization, **fields):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     return message_channels.create_channel(organization=organization, channel=fields, by=by)
 
 
@@ -89,7 +89,7 @@ def test_no_definition_of_it_does_without_a_person(organization):
     tool = organization.tools.get(name="send_message")
     definition = tool.version.definition | {"requires_confirmation": False}
     with pytest.raises(Malformed) as refusal:
-        update_tool(tool=tool, definition=definition, by=factories.by(organization))
+        update_tool(tool=tool, definition=definition, by=factories.actor(organization))
     assert "requires_confirmation" in str(refusal.value.details["errors"])
 
 
@@ -197,7 +197,7 @@ def test_who_is_not_allowed_is_not_written_to(organization, sender, office, to):
 def test_a_channel_that_was_switched_off_meanwhile_sends_nothing(organization, sender, office):
     row, _ = channel(organization, **MAIL, port=office.port)
     message_channels.change_channel(
-        row=row, changes={"enabled": False}, by=factories.by(organization)
+        row=row, changes={"enabled": False}, by=factories.actor(organization)
     )
     assert sent(sender, channel="post").error_code == "CHANNEL_DISABLED"
 
@@ -335,7 +335,7 @@ def test_a_password_does_not_follow_to_another_server(organization):
     row, _ = channel(organization, **MAIL, port=25, username="crib", password="swordfish")
     with pytest.raises(Malformed):
         message_channels.change_channel(
-            row=row, changes={"host": "evil.example"}, by=factories.by(organization)
+            row=row, changes={"host": "evil.example"}, by=factories.actor(organization)
         )
 
 

@@ -12,7 +12,7 @@ from sandbox.egress.rules.grammar import Url
 from sandbox.egress.rules.host_rules import Rules
 from sandbox.spec import Backend, IsolationLevel, Limits, Mount, Network, Profile
 from tests.factories import definition
-from tools.builtin.manifest import HTTP_CALL, Isolated
+from tools.builtin.manifest import Isolated
 from tools.catalog.list_fields import ListedFields
 from tools.catalog.sandbox.hosts import read_hosts
 from tools.catalog.signatures import sealed_texts
@@ -227,7 +227,7 @@ def rule(hosts, *, method="GET", wanted=None, credentials=("key",)):
         "acme", ToolDefinition(read_definition(raw)), {}, 7, threading.Event(),
         IsolationLevel.STANDARD, snapshot,
     )  # fmt: skip
-    return _egress_rule(job, builtin_surroundings(job, HTTP_CALL), method, Url.parse(URL))
+    return _egress_rule(job, method, Url.parse(URL))
 
 
 def keyed(host, name="key", **narrowed):

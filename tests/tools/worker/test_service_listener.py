@@ -83,7 +83,7 @@ def test_an_announcement_for_another_organization_is_not_accepted(organization, 
 
 
 def test_only_the_lease_of_what_was_approved_opens_it(organization, broker):
-    text, by = document(organization, "good"), factories.by(organization)
+    text, by = document(organization, "good"), factories.actor(organization)
     broker.xadd(announcements_key(organization.slug), signed(text))
     service_listener.read_announcements([organization])
     row = ToolService.objects.get(organization=organization)
@@ -120,7 +120,7 @@ def served(organization, broker, name):
     broker.xadd(announcements_key(organization.slug), signed(document(organization, name)))
     service_listener.read_announcements([organization])
     row = ToolService.objects.get(organization=organization, name=name)
-    approve_service(row=row, digest=row.announced_digest, by=factories.by(organization))
+    approve_service(row=row, digest=row.announced_digest, by=factories.actor(organization))
     return Queue(organization.slug, f"q-{name}").served, row
 
 

@@ -17,7 +17,7 @@ from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.worker import reaper
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 BREAKS = "def main(parameters):\n    raise ValueError('no')\n"
 
 
@@ -53,7 +53,7 @@ def changed(organization, name, **fields):
     """Update a tool to its next version."""
     tool = Tool.objects.present().get(organization=organization, name=name)
     definition = catalog.amended(tool.version.definition, fields)
-    catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))
+    catalog.update_tool(tool=tool, definition=definition, by=factories.actor(organization))
 
 
 def statuses(execution):
@@ -161,7 +161,7 @@ def test_it_stops_on_an_error_where_that_was_asked_for(agent, organization):
 def test_grants_that_are_taken_back_midway_hold_for_what_comes(agent):
     execution = batch(agent, call_body("a"), call_body("b"))
     perform(execution.pk)
-    account_actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
+    account_actions.change_agent(agent=agent, by=factories.actor(agent.organization), active=False)
     work_off(agent.organization)
     row, call = Execution.objects.get(pk=execution.pk), calls_of(execution).get()
     assert (row.status, row.error_code) == ("PermissionDenied", "caller_suspended")

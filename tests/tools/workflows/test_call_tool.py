@@ -8,7 +8,7 @@ from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.execution import actions
 from tools.models import Confirmation, Execution
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 BREAKS = "def main(parameters):\n    raise ValueError('no')\n"
 
 

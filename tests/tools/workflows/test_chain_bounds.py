@@ -21,7 +21,7 @@ from tools.execution import actions, composing, session_actions
 from tools.models import Confirmation
 from tools.policy.call_gates import MOST_DEPTH
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 MANY = "def main(parameters):\n    return list(range(int(parameters['text'])))\n"
 
 

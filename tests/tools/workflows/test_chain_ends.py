@@ -23,7 +23,7 @@ from tools.models import Execution, Tool
 from tools.worker import reaper
 from tools.workflows import call_attempts, chains
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
 UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
 
@@ -145,7 +145,7 @@ def test_a_run_that_is_refused_midway_says_what_it_has_done(agent, organization)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     tool = Tool.objects.present().get(organization=organization, name="chain")
-    catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    catalog.set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
     work_off(organization)
     found = reload(execution)
     assert (found.status, found.error_code) == ("PermissionDenied", "tool_disabled")
@@ -258,4 +258,4 @@ def pause_over(execution, monkeypatch):
 def changed(organization, fields, name):
     tool = Tool.objects.present().get(organization=organization, name=name)
     definition = catalog.amended(tool.version.definition, fields)
-    catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))
+    catalog.update_tool(tool=tool, definition=definition, by=factories.actor(organization))

@@ -17,7 +17,7 @@ from tools.models import Confirmation, Execution, Tool
 from tools.worker import reaper
 from tools.workflows import call_attempts, chains
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 FAILS = "def main(parameters):\n    raise ValueError('no')\n"
 SAYS = "def main(parameters):\n    return {'said': parameters['text'], 'list': [1, 2, 3]}\n"
 FAILS_ON = (
@@ -382,7 +382,7 @@ def test_a_run_goes_on_as_it_began_when_the_chain_is_changed(agent, organization
 def changed(organization, implementation):
     tool = Tool.objects.present().get(organization=organization, name="chain")
     definition = catalog.amended(tool.version.definition, {"implementation": implementation})
-    catalog.update_tool(tool=tool, definition=definition, by=factories.by(organization))
+    catalog.update_tool(tool=tool, definition=definition, by=factories.actor(organization))
 
 
 @pytest.mark.part("calls")
@@ -391,7 +391,7 @@ def test_a_chain_that_is_disabled_goes_on_no_more(agent, organization):
     execution = begin_chain(agent)
     perform(execution.pk)
     tool = Tool.objects.present().get(organization=organization, name="chain")
-    catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    catalog.set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
     work_off(organization)
     assert (reload(execution).status, reload(execution).error_code) == (
         "PermissionDenied",
@@ -400,7 +400,7 @@ def test_a_chain_that_is_disabled_goes_on_no_more(agent, organization):
 
 
 def test_each_step_meets_the_gates_of_its_own_tool(agent, organization):
-    account_actions.change_agent(agent=agent, by=factories.by(organization), description="x")
+    account_actions.change_agent(agent=agent, by=factories.actor(organization), description="x")
     factories.tool(organization, "priced", cost_per_invocation="2")
     chain(organization, step("one", "priced"))
     found = done(agent)

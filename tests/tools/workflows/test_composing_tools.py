@@ -13,7 +13,7 @@ from tools.execution import actions, session_actions
 from tools.execution.pipeline import perform
 from tools.models import Execution, LicenseTier, Organization, Session, Tool
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 GROUPS = ["default", "composition"]
 
 
@@ -87,7 +87,7 @@ def test_a_tool_that_is_gone_in_between_does_not_change_what_the_program_did(age
     waiting = ran(agent, "first(text='x')\ncareful(text='y')\n")
     assert waiting.parked
     first = Tool.objects.get(organization=organization, name="first")
-    set_enabled(tool=first, enabled=False, by=factories.by(organization))
+    set_enabled(tool=first, enabled=False, by=factories.actor(organization))
     inner = calls_of(waiting).get(tool_name="careful")
     actions.cancel(caller=factories.caller(agent), execution=inner)
     work_off(organization)

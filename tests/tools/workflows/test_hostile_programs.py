@@ -13,7 +13,7 @@ from tools.execution.pipeline import perform
 from tools.models import Execution
 from tools.workflows import programs
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 DEEP = "x = []\nfor _ in range(80):\n    x = [x]\n"
 
 

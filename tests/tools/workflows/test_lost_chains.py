@@ -19,7 +19,7 @@ from tools.execution.pipeline import perform
 from tools.models import Execution
 from tools.worker import reaper
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
 
 

@@ -11,7 +11,7 @@ from tools.execution.pipeline import perform
 from tools.models import Execution
 from tools.worker import reaper
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 MANY = (
     "found = call_many([(name, {'text': name}) for name in ('ghost', 'say', 'told')],"
     " errors='return')\n"

@@ -12,7 +12,7 @@ from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution
 from tools.workflows import programs
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 SAYS = "def main(p):\n    return {'said': p['text']}\n"
 FAILS = (
     "from toolcrib import ToolError\n"

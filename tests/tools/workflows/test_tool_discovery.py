@@ -8,7 +8,7 @@ from tools.definitions.tool import definition_tokens, estimate_tokens
 from tools.execution import actions
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 
 
 @pytest.fixture

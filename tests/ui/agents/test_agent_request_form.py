@@ -179,7 +179,7 @@ def test_a_refusal_keeps_the_form(
     client_of: Grant, person: User, organization: Organization
 ) -> None:
     tool = find_tool(organization, "run_agent")
-    set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
     response = client_of().post(NEW, form_values())
     assert response.status_code >= 400 and "Which files are there?" in text(response)
 

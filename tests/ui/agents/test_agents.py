@@ -72,7 +72,7 @@ def test_the_page_shows_what_it_holds_and_uses(
     factories.tool(organization)
     execution = factories.execution(bot)
     quota = {"tool": None, "kind": "calls", "period": "day", "amount": 10}
-    by = factories.by(organization)
+    by = factories.actor(organization)
     allowances.set_allowances(agent=bot, by=by, changes={"quotas": [quota]})
     with django_assert_max_num_queries(40):
         page = text(admin_client.get("/agents/bot/"))

@@ -27,7 +27,7 @@ def tool(organization: Organization) -> Tool:
 
 def change(tool: Tool, **fields: str) -> Tool:
     definition = factories.definition(**fields)
-    return update_tool(tool=tool, definition=definition, by=factories.by(tool.organization))
+    return update_tool(tool=tool, definition=definition, by=factories.actor(tool.organization))
 
 
 def current(tool: Tool) -> ToolVersion:
@@ -142,7 +142,7 @@ def test_an_invalid_signature_is_explained(
     altered = [SIGNATURE_PROBLEMS[verification.ALTERED]]
     assert notes(page)["version-flaw"] == altered and len(notes(page)["authentic"]) == 1
     assert notes(admin_client.get("/tools/echo/versions/1/"))["version-flaw"] == altered
-    by = factories.by(organization)
+    by = factories.actor(organization)
     keys.distrust_key(organization=organization, key_id=current(tool).key_id, by=by)
     flaws = notes(admin_client.get("/tools/echo/"))["version-flaw"]
     assert SIGNATURE_PROBLEMS[verification.DISTRUSTED] in flaws
@@ -152,7 +152,7 @@ def test_pinned_agents_are_shown_to_users_who_may_view_agents(
     admin_client: Client, client_of: Grant, organization: Organization, tool: Tool
 ) -> None:
     agent = factories.agent(organization, "careful")
-    set_pins(agent=agent, pins={"echo": "1.0.0"}, by=factories.by(organization))
+    set_pins(agent=agent, pins={"echo": "1.0.0"}, by=factories.actor(organization))
     page = text(admin_client.get("/tools/echo/"))
     assert '<a href="/explain/?agent=careful">careful</a>' in page
     assert "careful" in notes(page)["pinned-by"][0]

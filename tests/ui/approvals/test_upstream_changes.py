@@ -24,7 +24,7 @@ def says(tool: Tool, **changes: Any) -> UpstreamChange:
     tool = Tool.objects.select_related("version", "organization").get(pk=tool.pk)
     assert tool.version is not None
     seen = amended(ordered_definition(tool.version.definition), changes)
-    change = drift.note_upstream(tool=tool, seen=seen, by=factories.by(tool.organization))
+    change = drift.note_upstream(tool=tool, seen=seen, by=factories.actor(tool.organization))
     assert change is not None
     return change
 
@@ -113,7 +113,7 @@ def test_words_that_differ_are_marked(admin_client: Client, tool: Tool) -> None:
 
 def test_a_long_text_is_compared_and_none_of_it_left_out(admin_client: Client, tool: Tool) -> None:
     before = "a " * 1000 + "calm" + " a" * 1000
-    by = factories.by(tool.organization)
+    by = factories.actor(tool.organization)
     update_tool(tool=tool, definition=factories.definition(description=before), by=by)
     change = says(tool, description=before.replace("calm", "wild"))
     page = text(admin_client.get(f"/changes/{change.pk}/"))
@@ -175,7 +175,7 @@ def test_a_tool_that_was_changed_meanwhile_is_read_again(
     read = tool.version
     assert read is not None
     tighter = factories.definition(required_permissions=["tool.echo"])
-    update_tool(tool=tool, definition=tighter, by=factories.by(tool.organization))
+    update_tool(tool=tool, definition=tighter, by=factories.actor(tool.organization))
     page = decide(admin_client, change, "approve", against=read.digest)
     assert notes(page)["message-error"] == [NOT_READ] and "tool.echo" in page
     assert decision(change) == Decision.OPEN
@@ -231,7 +231,7 @@ def test_a_policy_that_is_none_changes_nothing(admin_client: Client, tool: Tool)
 def test_a_change_of_a_deleted_tool_is_not_listed(
     admin_client: Client, change: UpstreamChange
 ) -> None:
-    delete_tool(tool=change.tool, by=factories.by(change.tool.organization))
+    delete_tool(tool=change.tool, by=factories.actor(change.tool.organization))
     assert "none-open" in notes(admin_client.get("/changes/"))
     assert "deleted" in notes(admin_client.get(f"/changes/{change.pk}/"))
     assert codes(decide(admin_client, change, "approve")) == ["tool_not_found"]

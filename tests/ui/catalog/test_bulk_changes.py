@@ -71,7 +71,7 @@ def test_the_preview_says_of_each_what_would_change_and_changes_nothing(
     set_enabled(
         tool=Tool.objects.get(organization=organization, name="beta"),
         enabled=False,
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
     Tool.objects.filter(organization=organization, name="gamma").update(status="quarantined")
     Organization.objects.next_revision(organization.pk)
@@ -105,7 +105,7 @@ def test_undo_takes_back_what_is_still_as_it_was_left(
     assert key is not None
     alpha = Tool.objects.get(organization=organization, name="alpha")
     for enabled in (True, False):
-        set_enabled(tool=alpha, enabled=enabled, by=factories.by(organization))
+        set_enabled(tool=alpha, enabled=enabled, by=factories.actor(organization))
     page = text(admin_client.post("/catalog/undo", {"key": key[1]}, follow=True))
     assert "2" in notes(page)["message-success"][0] and "alpha" in notes(page)["message-warning"][0]
     assert status(organization, *NAMES) == ["disabled", "active", "active"]
@@ -120,7 +120,7 @@ def test_a_tool_changed_since_the_preview_is_reported_and_not_changed(
     shown = outlook(admin_client, "put", *NAMES, into="barn")
     assert sets(shown) == {"changes": ["gamma"], "same": ["alpha", "beta"]}
     gamma = Tool.objects.get(organization=organization, name="gamma")
-    set_enabled(tool=gamma, enabled=False, by=factories.by(organization))
+    set_enabled(tool=gamma, enabled=False, by=factories.actor(organization))
     page = done(admin_client, shown)
     assert "gamma" in notes(page)["message-warning"][0] and "message-success" not in notes(page)
     assert groups(organization, "gamma") is None
@@ -155,7 +155,7 @@ def test_what_narrows_says_how_many_agents_lose_each(
 
 
 def test_a_parent_is_not_left_by_its_name(admin_client: Client, organization: Organization) -> None:
-    by = factories.by(organization)
+    by = factories.actor(organization)
     save_group(organization=organization, name="barn", by=by)
     save_group(organization=organization, name="loft", parent="barn", by=by)
     factories.tool(organization, "alpha", group=["loft"])
@@ -257,7 +257,7 @@ def test_a_full_licence_lets_no_more_be_enabled(
     tier = LicenseTier.objects.get(name="Enterprise")
     change_tier(
         tier=tier,
-        by=factories.by(organization),
+        by=factories.actor(organization),
         max_custom_tools=1,
         custom_sandbox_profiles=False,
     )

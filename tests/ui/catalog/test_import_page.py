@@ -297,7 +297,7 @@ def test_operations_are_chosen_with_server_and_credential(
 ) -> None:
     said = {"name": "shop-key", "header": "x-api-key", "value": "s3cret"}
     create_credential(
-        organization=organization, credential=said, by=factories.by(organization)
+        organization=organization, credential=said, by=factories.actor(organization)
     )  # fmt: skip
     page = look(admin_client, petstore())
     assert 'placeholder="{scheme}://{host}/v2"' in text(page)
@@ -459,7 +459,7 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
     tool = factories.tool(organization, "a", description="old")
     definition = ordered_definition(tool.version.definition)
     page = look(admin_client, definition | {"description": "mine"})
-    by = factories.by(organization)
+    by = factories.actor(organization)
     update_tool(tool=tool, definition=definition | {"description": "theirs"}, by=by)
     again = write(admin_client, page)
     assert notes(again)["notice"] == [import_page._CATALOG_CHANGED]

@@ -27,7 +27,7 @@ def test_the_source_of_a_code_tool_is_shown(
 def test_a_version_shows_what_changed(admin_client: Client, organization: Organization) -> None:
     tool = factories.tool(organization)
     changed = factories.definition(description="Something else.")
-    update_tool(tool=tool, definition=changed, by=factories.by(organization))
+    update_tool(tool=tool, definition=changed, by=factories.actor(organization))
     page = text(admin_client.get("/tools/echo/versions/2/"))
     assert 'data-kind="removed">-  &quot;description&quot;: &quot;Returns what' in page
     assert 'data-kind="added">+  &quot;description&quot;: &quot;Something else' in page

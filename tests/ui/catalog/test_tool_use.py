@@ -42,7 +42,7 @@ def test_each_agent_has_a_yes_or_the_first_gate_that_says_no(
     factories.agent(organization, "elsewhere", groups=["barn"])
     factories.agent(organization, "ungranted", groups=["desk"], tools=[])
     asleep = factories.agent(organization, "asleep", groups=["desk"])
-    change_agent(agent=asleep, by=factories.by(organization), active=False)
+    change_agent(agent=asleep, by=factories.actor(organization), active=False)
     page = text(admin_client.get("/tools/echo/who/"))
     assert agent_rows(page) == {
         "able": ("yes", ""),

@@ -21,7 +21,7 @@ def create_schema(
     organization: Organization, name: str = "order", **fields: object
 ) -> ContentSchema:
     said = {"name": name, "document": ORDER, **fields}
-    by = factories.by(organization)
+    by = factories.actor(organization)
     return content_schemas.create_schema(organization=organization, schema=said, by=by)
 
 

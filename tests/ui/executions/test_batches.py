@@ -11,7 +11,7 @@ from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.execution.pipeline import perform
 from tools.models import Execution, Organization
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 CANCEL_ALL = 'name="do" value="all"'
 CHAIN = {
     "name": "relay", "type": "chain", "description": "Says it once more.",

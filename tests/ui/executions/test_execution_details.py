@@ -9,7 +9,7 @@ from tests.ui.pages import notes, text
 from tools.execution.pipeline import perform
 from tools.models import Execution
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 
 
 @pytest.fixture

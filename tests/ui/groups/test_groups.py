@@ -13,7 +13,7 @@ from tools.ui.catalog.tool import MEMBERSHIP_LABELS
 
 @pytest.fixture(autouse=True)
 def _tree(organization: Organization) -> None:
-    by = factories.by(organization)
+    by = factories.actor(organization)
     factories.tool(organization, "ask", group=["reading"])
     factories.tool(organization, "plain")
     save_group(organization=organization, name="library", by=by)
@@ -31,7 +31,7 @@ def test_a_tools_page_says_where_its_groups_came_from(admin_client: Client) -> N
 def test_a_tools_page_says_which_group_is_closed(
     admin_client: Client, organization: Organization
 ) -> None:
-    by, hours = factories.by(organization), closed_now()
+    by, hours = factories.actor(organization), closed_now()
     save_group(organization=organization, name="library", by=by, schedule=hours)
     page = text(admin_client.get("/tools/ask/"))
     (closed,) = notes(page)["group-closed"]

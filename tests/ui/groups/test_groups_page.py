@@ -20,7 +20,7 @@ DAY = closed_now()[0]["days"][0]
 
 @pytest.fixture(autouse=True)
 def _tree(organization: Organization) -> None:
-    by = factories.by(organization)
+    by = factories.actor(organization)
     factories.tool(organization, "ask", group=["reading"])
     save_group(organization=organization, name="library", by=by, description="Books.")
     save_group(organization=organization, name="reading", by=by, parent="library")
@@ -46,7 +46,7 @@ def test_a_group_tells_its_tools_its_agents_and_its_hours(
 ) -> None:
     factories.agent(organization, "bot", groups=["library"])
     hours = closed_now()
-    by = factories.by(organization)
+    by = factories.actor(organization)
     save_group(organization=organization, name="library", by=by, schedule=hours)
     page = text(response := admin_client.get("/groups/?group=library"))
     assert "through-parent" in notes(page) and ">bot</a>" in page and "Books." in page
@@ -57,7 +57,7 @@ def test_a_group_tells_its_tools_its_agents_and_its_hours(
 def test_many_groups_and_agents_cost_no_more_queries(
     admin_client: Client, organization: Organization, django_assert_max_num_queries: object
 ) -> None:
-    by = factories.by(organization)
+    by = factories.actor(organization)
     for number in range(12):
         save_group(organization=organization, name=f"g{number}", by=by, parent="library")
         factories.agent(organization, f"bot{number}", groups=["library"])

@@ -45,7 +45,7 @@ def turtle_importer(organization: Organization) -> ImportTurtle:
     def import_turtle(turtle: str) -> None:
         import_graph(
             organization=organization, data=turtle.encode(), syntax=Syntax.TURTLE,
-            collection=None, by=factories.by(organization),
+            collection=None, by=factories.actor(organization),
         )  # fmt: skip
 
     return import_turtle

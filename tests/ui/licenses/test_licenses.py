@@ -11,10 +11,10 @@ from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, notes, text
 from tools.catalog.seats import DISABLED
+from tools.definitions.texts.names import join_names
 from tools.licensing.licenses import apply_expiry
 from tools.licensing.tiers import set_tier
 from tools.models import LicenseTier, Organization, Tool
-from tools.ui.licenses.licenses import _first_names
 
 
 def tools(organization: Organization, count: int) -> None:
@@ -30,7 +30,7 @@ def ends(organization: Organization, days: float) -> None:
 
 def move(organization: Organization, name: str) -> None:
     tier = LicenseTier.objects.get(name=name)
-    set_tier(organization=organization, tier=tier, by=factories.by(organization))
+    set_tier(organization=organization, tier=tier, by=factories.actor(organization))
 
 
 def test_the_page_compares_the_tiers_and_shows_the_use(
@@ -93,7 +93,7 @@ def test_the_tier_is_changed_and_the_page_says_what_happened(
     assert response.redirect_chain == [("/licenses/", 302)]
     [said] = notes(response)["message-success"]
     assert organization.slug in said and "Core" in said
-    assert _first_names(["t4", "t3", "t2", "t1", "t0"]) in said
+    assert join_names(["t4", "t3", "t2", "t1", "t0"], 3) in said
     assert Organization.objects.get(pk=organization.pk).tier.name == "Core"
 
 
@@ -205,7 +205,7 @@ def test_after_the_end_the_notice_names_what_is_disabled(
     ends(organization, -15)
     apply_expiry()
     [said] = notes(admin_client.get("/"))["license-ended"]
-    assert _first_names(["t0", "t1", "t2", "t3", "t4"]) in said
+    assert join_names(["t0", "t1", "t2", "t3", "t4"], 3) in said
 
 
 def test_before_the_end_only_managers_see_the_notice_and_afterwards_all_users(

@@ -16,7 +16,7 @@ HOSTILE = "<script>alert(1)</script>\u202e"
 
 def channel(organization: Organization, **fields: Any) -> MessageChannel:
     said = {"name": "desk", "kind": "inbox"} | fields
-    by = factories.by(organization)
+    by = factories.actor(organization)
     return message_channels.create_channel(organization=organization, channel=said, by=by)[0]
 
 

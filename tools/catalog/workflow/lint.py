@@ -22,7 +22,7 @@ from tools.catalog.workflow.workflow import (
     open_to,
     workflow,
 )
-from tools.definitions.texts.names import WILDCARD, similar_name
+from tools.definitions.texts.names import WILDCARD, join_names, similar_name
 from tools.definitions.tool import Definition, ToolDefinition, definition_digest
 from tools.models import ToolStatus
 
@@ -368,11 +368,7 @@ def _names(tools: Iterable[CatalogTool]) -> tuple[str, ...]:
 
 
 def _some_names(names: Iterable[str]) -> str:
-    """A few of them, for a sentence."""
-    every = list(names)
-    shown = ", ".join(every[:_IN_A_SENTENCE])
-    left = len(every) - _IN_A_SENTENCE
-    return f"{shown} and {left} more" if left > 0 else shown
+    return join_names(names, _IN_A_SENTENCE)
 
 
 def _or_is_it(state: str, flow: Workflow, known: Iterable[str]) -> str:

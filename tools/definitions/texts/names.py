@@ -77,6 +77,13 @@ def similar_name(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str
     return near[0] if near else None
 
 
+def join_names(names: Iterable[str], most: int) -> str:
+    """The first of them for a sentence, with the number of the others."""
+    every = list(names)
+    more = len(every) - most
+    return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def flaw_in_text(text: str, *, longest: int) -> str | None:
     """What is wrong with a description, or None."""
     if len(text) > longest:

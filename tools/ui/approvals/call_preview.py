@@ -3,6 +3,7 @@
 from typing import Any
 
 from tools.definitions.texts.lookalikes import make_visible
+from tools.definitions.texts.names import join_names
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.vocabulary import Delivery, ToolType
 from tools.models import ToolVersion
@@ -59,9 +60,7 @@ def _execution_sentence(tool: ToolDefinition) -> str:
 
 
 def _chain_sentence(tool: ToolDefinition) -> str:
-    names = [step.tool_name for step in tool.chain.steps]
-    more = len(names) - _MOST_STEPS
-    listed = ", ".join(names[:_MOST_STEPS]) + (f" and {more} more" if more > 0 else "")
+    listed = join_names([step.tool_name for step in tool.chain.steps], _MOST_STEPS)
     return f"Calls in turn: {listed}."
 
 

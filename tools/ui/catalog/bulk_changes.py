@@ -16,6 +16,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.authorization.listings import visible_tools
 from tools.catalog.snapshot import CatalogTool
+from tools.definitions.texts.names import join_names
 from tools.errors import Conflict, Malformed
 from tools.insight.bulk_changes import (
     MOST,
@@ -215,7 +216,7 @@ def _add_messages(
             _store_undo(request, deed, account)
         messages.success(request, words, extra_tags=UNDO if offered else "")
     if account.stale:
-        names = _name_list(account.stale)
+        names = join_names(account.stale, _MOST_NAMED)
         messages.warning(request, f"Left as they are, for they have changed since: {names}.")
     for name, reason in list(account.refused.items())[:_MOST_NAMED]:
         messages.error(request, f"{name}: {reason}")
@@ -231,8 +232,3 @@ def _store_undo(request: PageRequest, deed: Deed, account: BulkOutcome) -> None:
         "do": _REVERSED[deed.do].value,
         "revisions": account.done,
     }
-
-
-def _name_list(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -22,7 +22,7 @@ from tools.catalog import seats
 from tools.catalog.snapshot import Snapshot
 from tools.catalog.tiers import LicenseStatus, lowest_tier, standing_of
 from tools.definitions.licenses import LicenseState
-from tools.definitions.texts.names import SLUG
+from tools.definitions.texts.names import SLUG, join_names
 from tools.errors import Conflict, NotFound
 from tools.insight.impact_previews import apply_move, outlook_of_move
 from tools.licensing.license_coverage import includes
@@ -218,9 +218,9 @@ def _find_organization(request: PageRequest, slug: str) -> Organization:
 def _change_message(place: Organization, change: TierImpact) -> str:
     parts = [f"The tier of {place.slug} is now {change.tier}."]
     if change.disabled:
-        parts.append(f"Disabled: {_first_names(change.disabled)}.")
+        parts.append(f"Disabled: {join_names(change.disabled, _MOST_NAMED)}.")
     if change.enabled:
-        parts.append(f"Enabled again: {_first_names(change.enabled)}.")
+        parts.append(f"Enabled again: {join_names(change.enabled, _MOST_NAMED)}.")
     return " ".join(parts)
 
 
@@ -266,7 +266,9 @@ def _grace_text(standing: LicenseStatus) -> str:
 def _expired_text(standing: LicenseStatus, user: User) -> str:
     names = [*_disabled_names(user)]
     said = (
-        f"Disabled: {_first_names(names)}." if names else "No tool of your own had to be disabled."
+        f"Disabled: {join_names(names, _MOST_NAMED)}."
+        if names
+        else "No tool of your own had to be disabled."
     )
     return (
         f"The {standing.own.name} licence ended on {_date_text(standing.expires_at)}. Only what "
@@ -276,11 +278,6 @@ def _expired_text(standing: LicenseStatus, user: User) -> str:
 
 def _disabled_names(user: User) -> list[str]:
     return [*seats.disabled(user.organization_id).values_list("name", flat=True)]
-
-
-def _first_names(names: list[str] | tuple[str, ...]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _date_text(moment: datetime | None) -> str:

@@ -32,7 +32,7 @@ Names = Callable[[], list[str]]
 
 
 def group_of(organization: Organization, name: str, parent: str | None = None) -> ToolGroup:
-    made = save_group(organization=organization, name=name, by=factories.by(organization))
+    made = save_group(organization=organization, name=name, by=factories.actor(organization))
     if parent:
         made.parent = ToolGroup.objects.get(organization=organization, name=parent)
         made.save(update_fields=["parent"])
@@ -225,12 +225,12 @@ def test_each_required_permission_must_be_held_to_the_letter(organization, held,
 
 def test_permissions_come_with_the_groups_that_may_be_requested(organization):
     save_group(
-        organization=organization, name="desk", by=factories.by(organization), permissions=["a"]
+        organization=organization, name="desk", by=factories.actor(organization), permissions=["a"]
     )
     inside, outside = bare(organization, groups=["desk"]), bare(organization, groups=["default"])
     assert missing(caller_of_agent(inside), ["a"]) == []
     catalog.delete_tool(
-        tool=catalog.find_tool(organization, "needy"), by=factories.by(organization)
+        tool=catalog.find_tool(organization, "needy"), by=factories.actor(organization)
     )
     assert missing(caller_of_agent(outside), ["a"]) == ["permission_missing"]
 
@@ -238,17 +238,20 @@ def test_permissions_come_with_the_groups_that_may_be_requested(organization):
 def test_every_group_brings_every_groups_permissions(organization):
     for name in ("x", "y"):
         save_group(
-            organization=organization, name=name, by=factories.by(organization), permissions=[name]
+            organization=organization,
+            name=name,
+            by=factories.actor(organization),
+            permissions=[name],
         )
     assert missing(caller_of_agent(bare(organization, groups=["*"])), ["x", "y"]) == []
 
 
 def test_a_group_that_was_deleted_brings_nothing(organization):
     group = save_group(
-        organization=organization, name="desk", by=factories.by(organization), permissions=["a"]
+        organization=organization, name="desk", by=factories.actor(organization), permissions=["a"]
     )
     agent = bare(organization, groups=["desk"])
-    delete_group(group=group, by=factories.by(organization))
+    delete_group(group=group, by=factories.actor(organization))
     assert missing(caller_of_agent(agent), ["a"]) == ["permission_missing"]
 
 
@@ -360,7 +363,7 @@ def test_a_person_gives_what_they_hold_by_whatever_way(organization):
     group_of(organization, "desk")
     group_of(organization, "desk/read", parent="desk")
     save_group(
-        organization=organization, name="desk", by=factories.by(organization), permissions=["a"]
+        organization=organization, name="desk", by=factories.actor(organization), permissions=["a"]
     )
     factories.tool(organization, "one", group=["desk/read"])
     person = factories.person(organization, granted_groups=["desk"])
@@ -465,7 +468,7 @@ def test_a_revocation_counts_wherever_its_holder_may_act(organization, through):
 def test_a_recreated_tool_is_not_granted_by_its_name(organization):
     tool = factories.tool(organization)
     agent = bare(organization, tools=["echo"])
-    catalog.delete_tool(tool=tool, by=factories.by(organization))
+    catalog.delete_tool(tool=tool, by=factories.actor(organization))
     factories.tool(organization)
     assert covered(caller_of_agent(agent)) == set()
 
@@ -473,7 +476,7 @@ def test_a_recreated_tool_is_not_granted_by_its_name(organization):
 def test_a_recreated_group_is_not_granted_by_its_name(organization):
     group = group_of(organization, "desk")
     agent = bare(organization, tool_groups=["desk"])
-    delete_group(group=group, by=factories.by(organization))
+    delete_group(group=group, by=factories.actor(organization))
     factories.tool(organization, "one", group=["desk"])
     assert covered(caller_of_agent(agent)) == set()
 

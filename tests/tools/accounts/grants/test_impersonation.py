@@ -188,7 +188,7 @@ def test_the_agents_budget_pays(person: User, agent: Agent) -> None:
 def test_an_agent_that_is_suspended_meanwhile_is_not_begun(person: User, agent: Agent) -> None:
     factories.tool(agent.organization)
     execution = admit(as_agent(person, agent), factories.call("echo", {"text": "x"}))
-    account_actions.change_agent(agent=agent, by=factories.by(agent.organization), active=False)
+    account_actions.change_agent(agent=agent, by=factories.actor(agent.organization), active=False)
     assert not caller_of_execution(Execution.objects.get(pk=execution.pk)).active
 
 

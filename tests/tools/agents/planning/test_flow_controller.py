@@ -24,7 +24,7 @@ from tools.execution.pipeline import perform
 from tools.models import Confirmation, Execution, Session, StateTransition, Tool, queue
 from tools.workflows import call_attempts
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 WORKFLOW = {
     "knowledge-query": {"group": ["knowledge"], "state": "analysis", "available_in_states": None},
     "complex-analysis": {"group": ["compute"], "state": "results"},
@@ -179,7 +179,7 @@ def workflow(agent, organization):
     for name, more in WORKFLOW.items():
         fields = more | {"available_in_states": STATES[name], "implementation": {"source": SAYS}}
         factories.tool(organization, name, **fields)
-    by = factories.by(organization)
+    by = factories.actor(organization)
     grant_actions.set_grants(
         agent=agent, by=by, groups=["default", "knowledge", "compute", "admin"]
     )
@@ -355,7 +355,7 @@ def test_an_expiry_is_an_outcome(waiting, agent, organization):
 def test_what_is_revoked_while_a_plan_waits_does_not_run(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two", "open")), plan(), "Not all of it.")
     tool = Tool.objects.get(organization=organization, name="open")
-    catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+    catalog.set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
     approve(pending_confirmation(run), approver(organization))
     work_off(organization)
     report = reported(agent, run)
@@ -365,7 +365,7 @@ def test_what_is_revoked_while_a_plan_waits_does_not_run(waiting, agent, organiz
 
 def test_groups_that_are_taken_away_count_at_once(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two")), "Not any more.")
-    grant_actions.set_grants(agent=agent, by=factories.by(organization), groups=[])
+    grant_actions.set_grants(agent=agent, by=factories.actor(organization), groups=[])
     with pytest.raises(Conflict):
         approve(pending_confirmation(run), approver(organization))
     work_off(organization)
@@ -525,6 +525,6 @@ def test_who_may_not_call_what_it_called_does_not_go_on_from_it(
     model.plays(plan(step("a")), "First.")
     first = planned()
     tool = Tool.objects.get(organization=agent.organization, name="say")
-    catalog.set_enabled(tool=tool, enabled=False, by=factories.by(agent.organization))
+    catalog.set_enabled(tool=tool, enabled=False, by=factories.actor(agent.organization))
     with pytest.raises(Forbidden, match="same rights"):
         perform_request(pattern="plan", continues=str(first.run.pk))

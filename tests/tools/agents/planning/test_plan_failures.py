@@ -30,7 +30,7 @@ from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.worker import reaper
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("without_workers")
 assert no_pauses  # this fixture applies to every test here, too
 POISON = (
     "def main(p):\n"
@@ -252,7 +252,7 @@ def test_a_plan_that_was_accepted_stays_so_whatever_has_changed_meanwhile(
         except Killed:
             if Execution.objects.get(pk=run.pk).memory.get("plans"):
                 tool = Tool.objects.get(organization=organization, name="open")
-                catalog.set_enabled(tool=tool, enabled=False, by=factories.by(organization))
+                catalog.set_enabled(tool=tool, enabled=False, by=factories.actor(organization))
             lose(run)
     report = reported(agent, run)
     assert outcomes(report) == {"a": "refused"} and report.answer == "It is gone."

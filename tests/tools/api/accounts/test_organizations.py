@@ -95,7 +95,7 @@ def licensed(organization, settings):
     ours.install_license(
         organization=organization,
         file=licenses.license_file(organization.slug),
-        by=factories.by(organization),
+        by=factories.actor(organization),
     )
     return organization
 

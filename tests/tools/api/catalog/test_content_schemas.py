@@ -115,7 +115,7 @@ def test_a_schema_has_no_more_than_a_thousand_versions(admin_api, create_schema,
 
 def test_a_schema_that_was_deleted_meanwhile_is_not_found(create_schema, organization):
     create_schema()
-    by, row = factories.by(organization), ContentSchema.objects.get(organization=organization)
+    by, row = factories.actor(organization), ContentSchema.objects.get(organization=organization)
     content_schemas.delete_schema(row=content_schemas.find_schema(organization, "order"), by=by)
     for late in (
         lambda: content_schemas.add_version(row=row, change={"document": {}}, by=by),

@@ -356,7 +356,7 @@ def test_a_tool_that_comes_while_an_import_waits_is_not_changed(committed, organ
     with transaction.atomic():
         ours = tool("there", description="Ours.")
         there = register_tool(
-            organization=organization, definition=ours, by=factories.by(organization)
+            organization=organization, definition=ours, by=factories.actor(organization)
         )
         thread.start()
         until(blocks_another_connection)

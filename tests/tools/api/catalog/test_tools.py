@@ -280,7 +280,7 @@ def test_a_tool_is_formatted_as_an_item_that_an_import_reads_again(
     assert item["key"] == "tool/plain" and item["value"]["group"] == ["default"]
     assert item["value"].get("applicable-states") == more.get("available_in_states")
     assert [one["name"] for one in item["value"]["arguments"]] == ["text"]
-    delete_tool(tool=tool, by=factories.by(organization))
+    delete_tool(tool=tool, by=factories.actor(organization))
     answer = admin_api.post("/tools/import", {"source": "items", "items": [item]})
     assert [one["result"] for one in answer.json()["items"]] == ["created"]
     again = admin_api.get("/tools/plain").json()

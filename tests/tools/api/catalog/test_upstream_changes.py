@@ -10,7 +10,7 @@ from tools.catalog.signatures.drift import note_upstream
 def change(organization):
     tool = factories.tool(organization)
     seen = tool.version.definition | {"description": "Re\u0430ds it."}
-    return note_upstream(tool=tool, seen=seen, by=factories.by(organization))
+    return note_upstream(tool=tool, seen=seen, by=factories.actor(organization))
 
 
 def test_a_person_reads_the_difference_and_approves_what_was_read(admin_api, change):

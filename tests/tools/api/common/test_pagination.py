@@ -111,7 +111,7 @@ def test_what_has_no_rows_of_its_own_is_ordered_too(
 ):
     for name in ("one", "two", "three"):
         factories.tool(organization, name)
-        grant_actions.set_grants(agent=agent, by=factories.by(organization), tools=[name])
+        grant_actions.set_grants(agent=agent, by=factories.actor(organization), tools=[name])
 
     def ordered(by: str) -> list[Any]:
         # Reading audit records creates records, so only the existing ones are read.
@@ -176,7 +176,7 @@ def test_versions_of_a_tool_do_not_end_silently(admin_api, organization):
     for note in ("one", "two", "three"):
         tool.refresh_from_db()
         changed = actions.amended(tool.version.definition, {"description": note})
-        actions.update_tool(tool=tool, definition=changed, by=factories.by(organization))
+        actions.update_tool(tool=tool, definition=changed, by=factories.actor(organization))
     pages = walked(admin_api, "/tools/echo/versions?page_size=3", "number")
     assert pages == [[4, 3, 2], [1]]
     assert the(admin_api, "/tools/echo/versions?ordering=number", "number") == [1, 2, 3, 4]

@@ -92,7 +92,7 @@ def test_a_profile_that_tools_name_is_409_with_their_names(admin_api, organizati
 
 def test_a_tier_without_profiles_is_403(admin_api, organization):
     tier = LicenseTier.objects.get(name="Teams")
-    tiers.set_tier(organization=organization, tier=tier, by=factories.by(organization))
+    tiers.set_tier(organization=organization, tier=tier, by=factories.actor(organization))
     refused = admin_api.post("/sandbox-profiles", {"name": "mine"})
     check_error(refused, 403, "license_excludes_profiles")
     named = factories.definition(constraints={"sandbox_profile": "mine"})

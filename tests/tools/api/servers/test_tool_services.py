@@ -60,7 +60,9 @@ def test_a_change_that_tools_do_not_fit_names_them(created_service, admin_api, o
         "ask", type="tool-service",
         implementation={"service": "rag", "config": {"collection": "c"}},
     )  # fmt: skip
-    register_tool(organization=organization, definition=definition, by=factories.by(organization))
+    register_tool(
+        organization=organization, definition=definition, by=factories.actor(organization)
+    )
     error = check_error(admin_api.patch(PLACE, {"config_params": []}), 409, "has_dependants")
     assert error["details"]["dependants"] == ["ask"]
     check_error(admin_api.delete(PLACE), 409, "has_dependants")

@@ -63,7 +63,7 @@ def bring(organization):
             as_what = kind or import_entries.detect_source(document)
             found += import_entries.split_document(document, as_what, ImportSelection(server, pick))
         return import_items(
-            organization=organization, items=found, by=factories.by(organization),
+            organization=organization, items=found, by=factories.actor(organization),
             way=ImportOptions(server=server, **way),
         )  # fmt: skip
 
@@ -303,7 +303,7 @@ def test_an_export_in_each_format_is_imported_as_unchanged(organization, bring):
     factories.tool(organization, "code", group=[], metadata={"no": ["on", "1.0", None, 1.5]})
     factories.tool(organization, "off")
     actions.set_enabled(
-        tool=actions.find_tool(organization, "off"), enabled=False, by=factories.by(organization)
+        tool=actions.find_tool(organization, "off"), enabled=False, by=factories.actor(organization)
     )
     before = everything(organization)
     found = catalog_export.exported(organization)
@@ -321,7 +321,7 @@ def test_an_export_is_created_in_another_organization(organization, bring):
     (document,) = import_documents.parse_documents(catalog_export.exported(organization).yaml())
     done = import_items(
         organization=other, items=import_entries.split_document(document, ImportSource.DEFINITIONS),
-        by=factories.by(other),
+        by=factories.actor(other),
     )  # fmt: skip
     assert results(done) == ["created", "created"]
     assert actions.find_tool(other, "b").version.label == "3.1.4"

@@ -24,7 +24,7 @@ PICK = ["listPets", "addPet"]
 @pytest.fixture
 def imported(organization):
     def run(document, **options):
-        by = factories.by(organization)
+        by = factories.actor(organization)
         return import_openapi(organization=organization, document=document, by=by, **options)
 
     return run
@@ -33,7 +33,7 @@ def imported(organization):
 @pytest.fixture
 def credential(organization):
     said = {"name": "api_key", "header": "x-api-key", "value": "s3cret"}
-    create_credential(organization=organization, credential=said, by=factories.by(organization))
+    create_credential(organization=organization, credential=said, by=factories.actor(organization))
 
 
 def result_of(rows):
@@ -97,7 +97,7 @@ def test_what_people_decided_about_a_tool_stays(imported, organization):
     }  # fmt: skip
     row = tool(organization, "listPets")
     definition = amended(row.version.definition, decided)
-    update_tool(tool=row, definition=definition, by=factories.by(organization))
+    update_tool(tool=row, definition=definition, by=factories.actor(organization))
     assert result_of(imported(petstore(), pick=["listPets"])) == {"GET /pets": "unchanged"}
     imported(changed(), pick=["listPets"])
     kept = tool(organization, "listPets").version.definition
@@ -119,7 +119,7 @@ def test_another_method_under_a_name_waits_for_a_person(imported, organization):
     assert kept.status == ToolStatus.QUARANTINED
     change = kept.upstream_changes.get()
     assert [one.path for one in difference_of(change) if "method" in one.path]
-    said = {"read_digest": change.digest, "by": factories.by(organization)}
+    said = {"read_digest": change.digest, "by": factories.actor(organization)}
     approve_change(change=change, **said)
     after = tool(organization, "one")
     assert after.version.definition["implementation"]["method"] == "POST"
@@ -148,7 +148,7 @@ def test_what_a_person_rejected_is_refused_and_going_back_ends_it(imported, orga
     imported(document_of_one())
     imported(document_of_one(path="/y"))
     change = tool(organization, "one").upstream_changes.get()
-    by = factories.by(organization)
+    by = factories.actor(organization)
     reject_change(change=change, read_digest=change.digest, by=by, reason="no")
     (row,) = imported(document_of_one(path="/y"))
     assert row["result"] == "refused" and "rejected" in row["errors"][0]["message"]
@@ -246,7 +246,7 @@ def test_a_credential_must_be_there_and_of_the_same_header(imported, organizatio
     assert row["result"] == "refused"
     assert "api_key with the header X-Api-Key" in row["errors"][0]["message"]
     said = {"name": "mine", "header": "Authorization", "value": "s3cret"}
-    create_credential(organization=organization, credential=said, by=factories.by(organization))
+    create_credential(organization=organization, credential=said, by=factories.actor(organization))
     (row,) = imported(petstore(), pick=["addPet"], credentials={"api_key": "mine"})
     assert "wants X-Api-Key" in row["errors"][0]["message"]
 

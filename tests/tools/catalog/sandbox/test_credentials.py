@@ -21,7 +21,7 @@ def credential(**fields):
 
 def create_credential(organization, **fields):
     return credentials.create_credential(
-        organization=organization, credential=credential(**fields), by=factories.by(organization)
+        organization=organization, credential=credential(**fields), by=factories.actor(organization)
     )
 
 
@@ -111,7 +111,7 @@ def test_a_name_is_there_once(organization):
 def test_a_new_value_is_used_from_the_next_revision_on(organization):
     row, before = create_credential(organization), current_catalog(organization)
     changed = credential(value="other", header="X-Key")
-    credentials.replace_credential(row=row, credential=changed, by=factories.by(organization))
+    credentials.replace_credential(row=row, credential=changed, by=factories.actor(organization))
     assert before.credentials["key"].opened() == ("Authorization", SECRET)
     assert current_catalog(organization).credentials["key"].opened() == ("X-Key", "other")
 
@@ -120,12 +120,12 @@ def test_a_new_value_is_used_from_the_next_revision_on(organization):
 def test_a_masked_value_leaves_it_as_it_is(organization, value):
     row = create_credential(organization)
     changed = credential(value=value, header="X-Key")
-    credentials.replace_credential(row=row, credential=changed, by=factories.by(organization))
+    credentials.replace_credential(row=row, credential=changed, by=factories.actor(organization))
     assert current_catalog(organization).credentials["key"].opened() == ("X-Key", SECRET)
 
 
 def test_every_change_is_on_record_and_none_holds_the_value(organization):
-    row, by = create_credential(organization), factories.by(organization)
+    row, by = create_credential(organization), factories.actor(organization)
     credentials.replace_credential(row=row, credential=credential(value="0ther"), by=by)
     credentials.delete_credential(row=row, by=by)
     found = AuditRecord.objects.filter(

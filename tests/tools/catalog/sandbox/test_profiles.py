@@ -27,7 +27,7 @@ def written(organization, name="mine", everywhere=True, **fields):
     return profiles.create_profile(
         organization=organization,
         profile={"name": name, **fields},
-        by=factories.by(organization),
+        by=factories.actor(organization),
         everywhere=everywhere,
     )
 
@@ -35,7 +35,7 @@ def written(organization, name="mine", everywhere=True, **fields):
 def changed(row, **fields):
     wanted = profiles.written(row) | fields
     return profiles.replace_profile(
-        row=row, profile=wanted, by=factories.by(row.organization), everywhere=True
+        row=row, profile=wanted, by=factories.actor(row.organization), everywhere=True
     )
 
 
@@ -63,7 +63,7 @@ def core(organization):
 
     def lower():
         tier = LicenseTier.objects.get(name="Teams")
-        tiers.set_tier(organization=organization, tier=tier, by=factories.by(organization))
+        tiers.set_tier(organization=organization, tier=tier, by=factories.actor(organization))
 
     return lower
 
@@ -86,7 +86,7 @@ def test_a_changed_profile_is_seen_with_the_next_revision(organization):
 
 
 def test_a_profile_that_is_not_named_is_deleted(organization):
-    profiles.delete_profile(row=written(organization), by=factories.by(organization))
+    profiles.delete_profile(row=written(organization), by=factories.actor(organization))
     assert not current_catalog(organization).profiles
     assert codes(organization)[-1] == "REG.PROFILE_DELETE"
 
@@ -95,13 +95,13 @@ def test_a_profile_that_tools_name_stays(organization):
     row = written(organization)
     factories.tool(organization, constraints={"sandbox_profile": "mine"})
     with pytest.raises(Conflict) as caught:
-        profiles.delete_profile(row=row, by=factories.by(organization))
+        profiles.delete_profile(row=row, by=factories.actor(organization))
     assert (caught.value.code, caught.value.details["dependants"]) == ("has_dependants", ["echo"])
     assert SandboxProfile.objects.filter(pk=row.pk).exists()
 
 
 def test_a_deleted_tool_names_nothing(organization):
-    row, by = written(organization), factories.by(organization)
+    row, by = written(organization), factories.actor(organization)
     tool = factories.tool(organization, constraints={"sandbox_profile": "mine"})
     actions.delete_tool(tool=tool, by=by)
     profiles.delete_profile(row=row, by=by)
@@ -124,7 +124,7 @@ def test_a_tier_without_profiles_writes_none(organization, core):
         with pytest.raises(Forbidden) as caught:
             attempt()
         assert caught.value.code == "license_excludes_profiles"
-    profiles.delete_profile(row=row, by=factories.by(organization))
+    profiles.delete_profile(row=row, by=factories.actor(organization))
 
 
 def test_a_tier_without_profiles_names_none(organization, core):
@@ -144,7 +144,7 @@ def test_a_definition_names_a_profile_of_its_own_organization(organization):
 
 
 def test_a_version_whose_profile_is_gone_is_not_restored(organization):
-    row, by = written(organization), factories.by(organization)
+    row, by = written(organization), factories.actor(organization)
     tool = factories.tool(organization, constraints={"sandbox_profile": "mine"})
     actions.update_tool(tool=tool, definition=factories.definition(), by=by)
     profiles.delete_profile(row=row, by=by)
@@ -175,7 +175,7 @@ def test_a_profile_of_javascript_tools_stays_a_process(organization, backend):
 
 
 def test_monty_runs_no_built_in(organization):
-    row, by = written(organization), factories.by(organization)
+    row, by = written(organization), factories.actor(organization)
     builtin = actions.find_tool(organization, "read_file")
     named = actions.amended(builtin.version.definition, {"constraints": {"sandboxProfile": "mine"}})
     actions.update_tool(tool=builtin, definition=named, by=by)
@@ -193,7 +193,7 @@ def test_a_credential_must_be_there_to_be_named(organization):
 
 
 def test_a_credential_that_is_named_stays(organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     key = credentials.create_credential(
         organization=organization, credential={"name": "key", "header": "X", "value": "v"}, by=by
     )
@@ -242,7 +242,7 @@ def test_paths_outside_the_workspace_are_a_superusers_to_share(organization, dir
     assert caught.value.code == "not_permitted"
     row = written(organization, allowed_paths=paths)
     profiles.replace_profile(
-        row=row, profile=profiles.written(row) | {"proxy": True}, by=factories.by(organization)
+        row=row, profile=profiles.written(row) | {"proxy": True}, by=factories.actor(organization)
     )
     assert SandboxProfile.objects.get(pk=row.pk).proxy
 
@@ -256,7 +256,7 @@ def test_paths_are_mounted_only_where_the_file_system_is_allowed(organization, d
 
 
 def test_an_organizations_hosts_are_read_like_a_profiles(organization):
-    by = factories.by(organization)
+    by = factories.actor(organization)
     with pytest.raises(Malformed) as caught:
         policy.set_allowed_hosts(organization=organization, hosts=["a b"], by=by)
     assert fields_of(caught) == ["allowed_hosts[0].host"]
@@ -267,7 +267,7 @@ def test_an_organizations_hosts_are_read_like_a_profiles(organization):
 def test_paths_that_were_taken_away_meanwhile_are_not_put_back_unexamined(organization, directory):
     paths = [{"path": str(directory), "mode": "ro"}]
     row = written(organization, allow_filesystem=True, allowed_paths=paths)
-    said, known, by = profiles.written(row), row.allowed_paths, factories.by(organization)
+    said, known, by = profiles.written(row), row.allowed_paths, factories.actor(organization)
     changed(row, allowed_paths=[])
     with pytest.raises(Conflict):
         profiles.keep_profile(row=row, profile=said, by=by, known_paths=known)

@@ -173,7 +173,7 @@ def test_a_sample_tells_how_many_have_a_word(organization, names, monkeypatch):
 
 
 def test_a_deleted_tool_is_neither_found_nor_counted(organization, names):
-    delete_tool(tool=find_tool(organization, "greet"), by=factories.by(organization))
+    delete_tool(tool=find_tool(organization, "greet"), by=factories.actor(organization))
     assert names("strassen") == []
     assert not ToolWords.objects.filter(organization=organization, tool__name="greet").exists()
 
@@ -181,7 +181,7 @@ def test_a_deleted_tool_is_neither_found_nor_counted(organization, names):
 def test_a_change_is_found_by_its_words_and_no_longer_by_the_old_ones(organization, names):
     tool = find_tool(organization, "greet")
     definition = tool.version.definition | {"description": "Says farewell."}
-    update_tool(tool=tool, definition=definition, by=factories.by(organization))
+    update_tool(tool=tool, definition=definition, by=factories.actor(organization))
     assert names("farewell") == ["greet"]
     assert names("strassen") == []
 
@@ -330,7 +330,7 @@ def test_of_one_caller_only_so_many_searches_wait(organization, monkeypatch):
 def test_a_deleted_tool_keeps_no_question(search_and_call, organization):
     search_and_call("wherewithal")
     tool = find_tool(organization, "read_lines")
-    delete_tool(tool=tool, by=factories.by(organization))
+    delete_tool(tool=tool, by=factories.actor(organization))
     assert not ToolQuestion.objects.filter(tool=tool).exists()
 
 
@@ -343,7 +343,7 @@ def test_what_is_learned_of_a_tool_that_is_being_changed_keeps_its_new_words(
     definition = tool.version.definition | {"description": "Says farewell."}
     with ThreadPoolExecutor(1) as other:
         with transaction.atomic():
-            update_tool(tool=tool, definition=definition, by=factories.by(organization))
+            update_tool(tool=tool, definition=definition, by=factories.actor(organization))
             learning = other.submit(_learn_apart)
             until(blocks_another_connection)
         assert learning.result(60) >= 1

@@ -23,7 +23,7 @@ SERVICE = {
 
 def create_test_service(organization, **fields):
     return create_service(
-        organization=organization, service=SERVICE | fields, by=factories.by(organization)
+        organization=organization, service=SERVICE | fields, by=factories.actor(organization)
     )
 
 
@@ -36,7 +36,7 @@ def definition(config=None, **fields):
 
 def register(organization, **fields):
     return register_tool(
-        organization=organization, definition=definition(**fields), by=factories.by(organization)
+        organization=organization, definition=definition(**fields), by=factories.actor(organization)
     )
 
 
@@ -83,7 +83,7 @@ def test_a_tool_that_does_not_fit_is_refused_when_it_is_written(
         update_tool(
             tool=tool,
             definition=definition(implementation=implementation),
-            by=factories.by(organization),
+            by=factories.actor(organization),
         )
 
 
@@ -97,7 +97,7 @@ def test_a_service_of_another_organization_is_none(organization):
 
 
 def test_a_change_that_tools_do_not_fit_names_them(organization):
-    row, by = create_test_service(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.actor(organization)
     tool = register(organization)
     for params in ([], [{"name": "collection"}, {"name": "other", "required": True}]):
         with pytest.raises(Conflict) as caught:
@@ -109,7 +109,7 @@ def test_a_change_that_tools_do_not_fit_names_them(organization):
 
 
 def test_an_earlier_version_that_fits_no_more_is_not_restored(organization):
-    row, by = create_test_service(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.actor(organization)
     tool = register(organization, config={"collection": "c", "limit": 3})
     first = tool.version.label
     tool = update_tool(tool=tool, definition=definition(), by=by)
@@ -119,7 +119,7 @@ def test_an_earlier_version_that_fits_no_more_is_not_restored(organization):
 
 
 def test_a_change_leaves_what_it_does_not_name(organization):
-    row, by = create_test_service(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.actor(organization)
     changed = change_service(row=row, changes={"default-groups": ["a"]}, by=by)
     assert (changed.request_queue, changed.default_groups) == ("tg/request/rag", ["a"])
     for wrong in ({"id": "other"}, {"nonsense": 1}, {"request-queue": ""}):
@@ -128,7 +128,7 @@ def test_a_change_leaves_what_it_does_not_name(organization):
 
 
 def test_a_service_with_tools_is_not_deleted(organization):
-    row, by = create_test_service(organization), factories.by(organization)
+    row, by = create_test_service(organization), factories.actor(organization)
     register(organization)
     with pytest.raises(Conflict) as caught:
         delete_service(row=row, by=by)

@@ -55,7 +55,7 @@ def flaw(place, name="echo"):
 
 
 def actor_of(place):
-    return factories.by(place)
+    return factories.actor(place)
 
 
 def test_a_version_is_signed_with_its_organizations_own_key(organization):

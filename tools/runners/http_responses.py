@@ -1,7 +1,7 @@
-"""Performs one request of a tool of type http, and reads its response. Runs inside the sandbox.
+"""Reads the response to a request of an http tool: its output, or what says what went wrong.
 
-The request was built outside the sandbox, and the egress broker allows no other. The response is
-read inside the sandbox because the server may be hostile.
+The server may be hostile: nothing here decodes by a codec that the server may choose freely, and
+JSON is read by a parser with bounds.
 """
 
 import base64
@@ -10,10 +10,10 @@ import json
 import re
 from typing import Any
 
-import charsets
-import sandbox_http
-import untrusted_json
-from toolcrib import ToolError
+from sandbox import untrusted_json
+from sandbox.inside.sandbox_http import Response
+from sandbox.inside.toolcrib import ToolError
+from tools.builtin.isolated import charsets
 
 EXCERPT = 20_000  # characters of an error's body; who reads it outside shows less
 _JSON = re.compile(r"(?:application|text)/(?:[\w.!#$&^-]+\+)?json")
@@ -25,32 +25,22 @@ _CHARSET = re.compile(r"charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNOREC
 _LONGEST_HEADER = 100
 
 
-def main(parameters: dict[str, Any]) -> dict[str, Any]:
+def read_response(answer: Response, select: Any) -> dict[str, Any]:
     """`status` and `output`; for an answer that is no success `excerpt` instead.
 
     Raises ToolError.
     """
-    answer = sandbox_http.request(
-        parameters["method"],
-        parameters["url"],
-        headers=parameters["headers"],
-        body=base64.b64decode(parameters["body"]),
-        timeout_s=parameters["timeout_s"],
-        max_bytes=parameters["max_bytes"],
-        redirects=parameters["redirects"],
-    )
     if not 200 <= answer.status < 300:
         return _error_answer(answer)
-    output = _output(answer, parameters["select"])
-    return {"status": answer.status, "output": output}
+    return {"status": answer.status, "output": _output(answer, select)}
 
 
-def _error_answer(answer: sandbox_http.Response) -> dict[str, Any]:
+def _error_answer(answer: Response) -> dict[str, Any]:
     retry_after = charsets.printable(answer.headers.get("retry-after", ""))[:_LONGEST_HEADER]
     return {"status": answer.status, "retry_after": retry_after, "excerpt": _excerpt(answer)}
 
 
-def _excerpt(answer: sandbox_http.Response) -> str:
+def _excerpt(answer: Response) -> str:
     """Of JSON without its escapes, so that what stands in it can be found."""
     if is_json(answer):
         try:
@@ -61,7 +51,7 @@ def _excerpt(answer: sandbox_http.Response) -> str:
     return _decoded(answer)[:EXCERPT]
 
 
-def _output(answer: sandbox_http.Response, select: Any) -> Any:
+def _output(answer: Response, select: Any) -> Any:
     value, more = _value(answer)
     if select is None:
         return {"status": answer.status, "body": value, **more}
@@ -71,7 +61,7 @@ def _output(answer: sandbox_http.Response, select: Any) -> Any:
     return select_values(value, select)
 
 
-def _value(answer: sandbox_http.Response) -> tuple[Any, dict[str, str]]:
+def _value(answer: Response) -> tuple[Any, dict[str, str]]:
     """The body as JSON, text or base64, and what says so where it is base64."""
     if not answer.body:
         return None, {}
@@ -83,7 +73,7 @@ def _value(answer: sandbox_http.Response) -> tuple[Any, dict[str, str]]:
     return text, {"encoding": "base64", "content_type": kind_of(answer)}
 
 
-def _parsed(answer: sandbox_http.Response) -> Any:
+def _parsed(answer: Response) -> Any:
     try:
         return untrusted_json.parse(_utf8(answer), large_integers=True)
     except untrusted_json.HostileJson as reason:
@@ -91,7 +81,7 @@ def _parsed(answer: sandbox_http.Response) -> Any:
         raise ToolError("RESPONSE_NOT_JSON", message) from None
 
 
-def _utf8(answer: sandbox_http.Response) -> bytes:
+def _utf8(answer: Response) -> bytes:
     """JSON is UTF-8, whatever a header says (RFC 8259); what is none is what the server names."""
     body, named = answer.body, charsets.encoding_name(_charset(answer) or "")
     wide = body.startswith(_WIDE) or (named or "").startswith("utf-16")
@@ -130,17 +120,17 @@ def _index(step: str) -> int:
     return int(step) if re.fullmatch(r"0|[1-9][0-9]{0,8}", step) else 1 << 31
 
 
-def kind_of(answer: sandbox_http.Response) -> str:
+def kind_of(answer: Response) -> str:
     """Such as text/html; empty when the server does not say."""
     found = _KIND.match(answer.headers.get("content-type", ""))
     return found[1].lower() if found else ""
 
 
-def is_json(answer: sandbox_http.Response) -> bool:
+def is_json(answer: Response) -> bool:
     return _JSON.fullmatch(kind_of(answer)) is not None
 
 
-def _is_text(answer: sandbox_http.Response) -> bool:
+def _is_text(answer: Response) -> bool:
     """By its type or a charset; where the server names an unknown one, by its bytes."""
     named = _charset(answer)
     if named and charsets.encoding_name(named) is None and not answer.body.startswith(_WIDE):
@@ -158,12 +148,12 @@ def _is_utf8(body: bytes) -> bool:
     return True
 
 
-def _charset(answer: sandbox_http.Response) -> str | None:
+def _charset(answer: Response) -> str | None:
     found = _CHARSET.search(answer.headers.get("content-type", ""))
     return found[1] if found else None
 
 
-def _decoded(answer: sandbox_http.Response) -> str:
+def _decoded(answer: Response) -> str:
     """As `web_fetch` reads it."""
     markup = _MARKUP.fullmatch(kind_of(answer)) is not None
     return charsets.decode(answer.body, _charset(answer), markup=markup)[0]

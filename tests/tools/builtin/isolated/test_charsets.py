@@ -1,13 +1,18 @@
-"""The response to an http tool's request, as it is read inside the sandbox."""
+"""The response to an http tool's request as it is read, and the charsets of texts."""
 
 import json
+import threading
 
 import pytest
 
-from sandbox.egress.rules.egress_policy import HostRule
+from sandbox.client import SandboxClient
+from sandbox.egress.rules.egress_policy import EgressPolicy, HostRule
+from sandbox.inside import sandbox_http
+from sandbox.inside.toolcrib import ToolError
+from sandbox.spec import RunOutcome
 from tests.sandbox.egress.conftest import NAME
 from tests.stubs.web import Reply
-from tests.tools.builtin.conftest import loaded
+from tools.runners.http_responses import read_response
 
 CHINESE_GREETING, JAPANESE_GREETING = "你好，世界", "日本語のテキスト"
 RUSSIAN = "Мост закрыли в марте, когда проверка нашла трещины в двух опорах."
@@ -15,18 +20,27 @@ RUSSIAN = "Мост закрыли в марте, когда проверка н
 
 @pytest.fixture
 def ask(place, web):
-    """Sends one request; an egress rule allows the stub server under its name."""
+    """Sends one request through the broker, which allows the stub server under its name."""
+    client = SandboxClient("", place.path)
 
     def asking(kind, body, *, select=None, status=200):
         web.replies["/x"] = Reply(status, [("Content-Type", kind)] if kind else [], body)
-        parameters = {
-            "method": "GET", "url": web.url("/x", host=NAME), "headers": {}, "body": "",
-            "timeout_s": 10, "max_bytes": 1_000_000, "redirects": 0, "select": select,
-        }  # fmt: skip
-        with place.run(HostRule(NAME, ports=(web.port,))):
-            return loaded("http_call")["http_call"].main(parameters)
 
-    return asking
+        def exchange(door):
+            address = web.url("/x", host=NAME)
+            answer = sandbox_http.request("GET", address, max_bytes=1_000_000, door=door)
+            return read_response(answer, select)
+
+        outcome = client.exchange(
+            EgressPolicy((HostRule(NAME, ports=(web.port,)),)), "acme", exchange,
+            wall_s=10, cancelled=threading.Event(),
+        )  # fmt: skip
+        if outcome.outcome != RunOutcome.SUCCESS:
+            raise ToolError(outcome.error_code, outcome.error_message)
+        return outcome.output
+
+    yield asking
+    client.close()
 
 
 @pytest.mark.parametrize(
@@ -89,14 +103,13 @@ def test_an_integer_is_exact(ask, number):
 
 
 def test_an_integer_of_more_than_300_digits_is_no_answer(ask):
-    modules = loaded("http_call")
-    with pytest.raises(modules["http_call"].ToolError, match="more than 300 digits"):
+    with pytest.raises(ToolError) as caught:
         ask("application/json", b"[1%s]" % (b"0" * 300))
+    assert "more than 300 digits" in caught.value.message
 
 
 def test_json_in_an_undeclared_charset_is_none(ask):
-    modules = loaded("http_call")
-    with pytest.raises(modules["http_call"].ToolError) as caught:
+    with pytest.raises(ToolError) as caught:
         ask("application/json", '"ü"'.encode("latin-1"))
     assert caught.value.code == "RESPONSE_NOT_JSON"
 
