@@ -51,8 +51,8 @@ def test_the_other_span_is_a_link_and_its_address_stays(page: Page, caller: Agen
     page.locator("#over-14d").click()
     expect(page).to_have_url("/home/?over=14d")
     expect(page.locator("#over-14d")).to_have_attribute("aria-current", "page")
-    page.locator("#figures summary").first.click()
-    expect(page.locator("#figures tbody").first.get_by_role("row")).to_have_count(14)
+    page.locator("#usage-charts summary").first.click()
+    expect(page.locator("#usage-charts tbody").first.get_by_role("row")).to_have_count(14)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

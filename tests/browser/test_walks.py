@@ -73,7 +73,7 @@ def test_from_the_first_login_to_the_first_call(
     expect(ran(page)).to_be_visible(timeout=SLOWLY)
     expect(page.locator("#result")).to_contain_text("Return the torque wrench.")
     page.locator("a.brand").click()
-    expect(page.locator("#figures")).to_be_visible()
+    expect(page.locator("#usage-charts")).to_be_visible()
 
 
 @EVERYWHERE

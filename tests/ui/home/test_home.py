@@ -132,7 +132,9 @@ def test_four_pictures_have_a_table_behind_each(
 
 @pytest.mark.usefixtures("calls")
 def test_the_other_span_comes_as_a_part(admin_client: Client) -> None:
-    part = admin_client.get("/home/?over=14d", FIGURES | {"over": "14d"}, headers=htmx("figures"))
+    part = admin_client.get(
+        "/home/?over=14d", FIGURES | {"over": "14d"}, headers=htmx("usage-charts")
+    )
     assert "<h1>" not in text(part) and text(part).count('class="place"') == 56
 
 

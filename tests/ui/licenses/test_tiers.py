@@ -53,7 +53,7 @@ def test_the_form_holds_what_the_tier_includes(admin_client: Client) -> None:
     page = text(admin_client.get(address()))
     assert 'name="most" value="10"' in page
     assert 'value="read_file" checked' in page and 'value="send_message" checked' not in page
-    assert 'id="outlook"' not in page
+    assert 'id="impact"' not in page
 
 
 def test_the_preview_names_tools_agents_and_calls_and_changes_nothing(
@@ -143,14 +143,14 @@ def test_a_tier_that_a_signed_licence_names_includes_no_more_than_was_delivered(
     Organization.objects.filter(pk=place.pk).update(license_id="L-7")
     response = admin_client.get(address(), GIVEN | {"most": "11"})
     assert response.status_code == 409 and "10" in notes(response)["flaw-whole"][0]
-    assert 'id="outlook"' in outlook(admin_client, most="9")
+    assert 'id="impact"' in outlook(admin_client, most="9")
     assert admin_client.post(address(), GIVEN | {"most": "11", "mark": "x"}).status_code == 409
     assert row().max_custom_tools == 10
 
 
 def test_htmx_gets_the_part_alone(admin_client: Client, place: Organization) -> None:
     part = text(admin_client.get(address(), GIVEN, headers=htmx("tier-work")))
-    assert 'id="outlook"' in part and "<html" not in part
+    assert 'id="impact"' in part and "<html" not in part
     assert inline_code(admin_client.get(address(), GIVEN)) == []
 
 

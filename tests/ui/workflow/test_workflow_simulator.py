@@ -36,14 +36,14 @@ def test_what_leads_on_comes_first_and_what_is_refused_says_why(admin_client: Cl
 def test_a_step_leads_to_the_next_state_and_back(admin_client: Client) -> None:
     first = admin_client.get(f"{WALK}?agent=bot")
     taken = admin_client.get(first.context["open"][0]["address"])
-    assert taken.context["walk"].state == "busy" and "finish" in names(taken)
+    assert taken.context["simulation"].state == "busy" and "finish" in names(taken)
     assert taken.context["back"] == f"{WALK}?agent=bot"
     assert "busy" in text(taken) and 'data-here="true"' in text(taken)
 
 
 def test_a_walk_that_cannot_be_made_ends_at_the_first_refusal(admin_client: Client) -> None:
     response = admin_client.get(f"{WALK}?agent=bot&step=finish&step=begin")
-    walk = response.context["walk"]
+    walk = response.context["simulation"]
     assert walk.stopped and len(walk.steps) == 1 and walk.state == "undefined"
     assert notes(response)["refusal"] == [walk.steps[0].refusal]
     assert {one["address"] for one in response.context["open"]} == {""}
@@ -51,7 +51,7 @@ def test_a_walk_that_cannot_be_made_ends_at_the_first_refusal(admin_client: Clie
 
 def test_a_start_and_groups_in_the_address_are_walked_from(admin_client: Client) -> None:
     response = admin_client.get(f"{WALK}?agent=bot&groups=flow&start=busy")
-    assert response.context["walk"].state == "busy" and "finish" in names(response)
+    assert response.context["simulation"].state == "busy" and "finish" in names(response)
 
 
 def test_groups_that_were_not_granted_refuse_it_all(admin_client: Client) -> None:
@@ -79,7 +79,7 @@ def test_another_is_walked_as_by_who_may_look_at_agents_alone(client_of: Grant) 
 
 def test_a_tool_that_one_may_not_know_is_not_there(client_of: Grant) -> None:
     response = client_of().get(f"{WALK}?step=finish")
-    assert response.context["walk"].steps[0].refusal == "There is no such tool here."
+    assert response.context["simulation"].steps[0].refusal == "There is no such tool here."
     assert response.context["drawing"] is None and "elsewhere" not in text(response)
 
 

@@ -186,16 +186,16 @@ class AgentRequestForm:
 @page
 def create_request(request: PageRequest) -> HttpResponseBase:
     data = request.POST if request.method == "POST" else request.GET
-    asking = initial_form(playground_context(request, data.get("as", "")), data)
+    request_form = initial_form(playground_context(request, data.get("as", "")), data)
     if request.method != "POST":
-        return _render_form(request, asking)
-    usual = asking.groups
-    asking.fill(data)
+        return _render_form(request, request_form)
+    usual = request_form.groups
+    request_form.fill(data)
     if data.get("do") == "as":
-        asking.groups, asking.other = usual, ""
+        request_form.groups, request_form.other = usual, ""
     elif data.get("do") != "preview":
-        return _send_request(request, asking)
-    return _render_form(request, asking)
+        return _send_request(request, request_form)
+    return _render_form(request, request_form)
 
 
 def _question_inputs(kind: str) -> list[FormInput]:
@@ -246,7 +246,7 @@ def initial_form(playground: PlaygroundContext, data: QueryDict) -> AgentRequest
     kind, earlier = _earlier_run(playground, data)
     offered, usual = _offered_groups(playground)
     states = _offered_states(playground)
-    asking = AgentRequestForm(
+    request_form = AgentRequestForm(
         playground,
         _form_inputs(kind, playground),
         usual,
@@ -257,59 +257,59 @@ def initial_form(playground: PlaygroundContext, data: QueryDict) -> AgentRequest
         earlier,
     )
     if earlier is not None:
-        _copy_context(asking, earlier)
-    return asking
+        _copy_context(request_form, earlier)
+    return request_form
 
 
-def _send_request(request: PageRequest, asking: AgentRequestForm) -> HttpResponseBase:
+def _send_request(request: PageRequest, request_form: AgentRequestForm) -> HttpResponseBase:
     """Send the request and redirect to its page; show the form again where it is refused."""
-    asking.check()
-    if asking.flawed or not model_configured():
-        return _render_form(request, asking, sent=True)
+    request_form.check()
+    if request_form.flawed or not model_configured():
+        return _render_form(request, request_form, sent=True)
     try:
-        call = asking.call()
-        made = executions.execute(caller=asking.playground.caller, call=call, wait_s=0.0)
+        call = request_form.call()
+        made = executions.execute(caller=request_form.playground.caller, call=call, wait_s=0.0)
     except ToolcribError as refusal:
-        asking.refuse(refusal)
-        return _render_form(request, asking, sent=True)
+        request_form.refuse(refusal)
+        return _render_form(request, request_form, sent=True)
     return redirect("agent-request", request_id=made.pk)
 
 
 def _render_form(
-    request: PageRequest, asking: AgentRequestForm, *, sent: bool = False
+    request: PageRequest, request_form: AgentRequestForm, *, sent: bool = False
 ) -> HttpResponse:
-    refusal = asking.refusal
+    refusal = request_form.refusal
     context = {
-        "asking": asking,
-        "item": asking.inputs,
+        "request_form": request_form,
+        "item": request_form.inputs,
         "sent": sent,
-        "agent": asking.playground.agent,
+        "agent": request_form.playground.agent,
         "agents": impersonable_slugs(request),
         "ready": model_configured(),
-        "preview": _preview(asking),
+        "preview": _preview(request_form),
         "refused_as": refusal.details.get("execution_id") if refusal else None,
-        "earlier": _earlier_question(request, asking),
+        "earlier": _earlier_question(request, request_form),
     }
     if request.htmx and request.htmx.target == "toolbox":
         return render(request, f"{PAGE}#toolbox", context)
     return render(request, PAGE, context, status=refusal.http_status if refusal else 200)
 
 
-def _earlier_question(request: PageRequest, asking: AgentRequestForm) -> object:
-    if asking.earlier is None:
+def _earlier_question(request: PageRequest, request_form: AgentRequestForm) -> object:
+    if request_form.earlier is None:
         return None
-    question = str(asking.earlier.parameters.get("question", ""))
+    question = str(request_form.earlier.parameters.get("question", ""))
     return question_line(question, request.caller.organization)
 
 
-def _preview(asking: AgentRequestForm) -> ToolboxPreview:
+def _preview(request_form: AgentRequestForm) -> ToolboxPreview:
     """The tools as of now; every gate is evaluated again for each call."""
-    if asking.inputs["session"].value not in dict(asking.inputs["session"].options):
+    if request_form.inputs["session"].value not in dict(request_form.inputs["session"].options):
         return ToolboxPreview(why_not="Choose a session of the list.")
-    question = asking.inputs["question"].value
+    question = request_form.inputs["question"].value
     try:
-        call = asking.call_so_far()
-        caller, asked = asking.playground.caller, _effective_request(call)
+        call = request_form.call_so_far()
+        caller, asked = request_form.playground.caller, _effective_request(call)
         return ToolboxPreview(
             build_toolbox(caller, asked, snapshot_for(caller, call.session), question)
         )
@@ -368,14 +368,14 @@ def _parse_id(text: str) -> UUID:
         raise NotFound("There is no such request of an agent among yours.") from None
 
 
-def _copy_context(asking: AgentRequestForm, earlier: Execution) -> None:
+def _copy_context(request_form: AgentRequestForm, earlier: Execution) -> None:
     """Copy the pattern, model and budgets of the earlier run."""
     given = earlier.parameters
     for name in ("pattern", "model", "max_cost", "max_iterations", "max_tokens", "confidence"):
-        if isinstance(given.get(name), str | int | float) and name in asking.inputs:
-            asking.inputs[name].value = str(given[name])
+        if isinstance(given.get(name), str | int | float) and name in request_form.inputs:
+            request_form.inputs[name].value = str(given[name])
     if (asked_s := earlier.options.get("timeout_s")) is not None:
-        asking.inputs["timeout_s"].value = f"{float(asked_s):g}"
+        request_form.inputs["timeout_s"].value = f"{float(asked_s):g}"
 
 
 def _clean_text(text: str) -> str:

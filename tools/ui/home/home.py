@@ -63,7 +63,7 @@ def home_page(request: PageRequest) -> HttpResponse:
         return _render_current(request)
     figures = _chart_context(request)
     if request.htmx and part == "figures":
-        return render(request, f"{TEMPLATE}#figures", figures)
+        return render(request, f"{TEMPLATE}#usage_charts", figures)
     context = {
         **figures,
         **_current_context(request),

@@ -175,10 +175,10 @@ def impact_rows(change: TierImpact) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(heading, tone, names) for heading, tone, names in said if names]
 
 
-def impact_context(outlook: Outlook) -> dict[str, Any]:
-    effects = [(effect, impact_rows(effect.change)) for effect in outlook.following]
-    calm = len(outlook.effects) - len(effects)
-    return {"outlook": outlook, "effects": effects, "calm": calm, "most_places": MOST_PLACES}
+def impact_context(impact: Outlook) -> dict[str, Any]:
+    effects = [(effect, impact_rows(effect.change)) for effect in impact.following]
+    calm = len(impact.effects) - len(effects)
+    return {"impact": impact, "effects": effects, "calm": calm, "most_places": MOST_PLACES}
 
 
 def known_builtins(tier: LicenseTier, snapshot: Snapshot) -> list[str]:

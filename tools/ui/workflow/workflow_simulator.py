@@ -63,63 +63,63 @@ def simulator_page(request: PageRequest) -> HttpResponse:
     way = SimulatorQuery.of_query(request.GET)
     about, everything = subject_of(request.caller, way.agent or None)
     groups = split_names(way.groups) or sorted(about.granted_groups)
-    walk = walked(
+    simulation = walked(
         about,
         EffectiveRequest.from_options(groups, way.start or None),
         way.steps,
         snapshot=snapshot_for(about),
         everything=everything,
     )
-    offered = walk.offered()
+    offered = simulation.offered()
     context = {
         "way": way,
-        "walk": walk,
+        "simulation": simulation,
         "about": about,
         "himself": about is request.caller,
         "groups": ", ".join(groups),
         "agents": explainable_agents(request),
         "start": way.start or DEFAULT_STATE,
-        "trod": _taken_steps(way, walk),
+        "trod": _taken_steps(way, simulation),
         "back": way.address(way.steps[:-1]) if way.steps else "",
         "again": way.address(()),
-        "drawing": _draw_walk(walk, groups) if everything else None,
-        **_tool_choices(request, way, walk, offered),
+        "drawing": _draw_walk(simulation, groups) if everything else None,
+        **_tool_choices(request, way, simulation, offered),
     }
     return render(request, TEMPLATE, context)
 
 
-def _taken_steps(way: SimulatorQuery, walk: Walk) -> list[dict[str, Any]]:
+def _taken_steps(way: SimulatorQuery, simulation: Walk) -> list[dict[str, Any]]:
     """Each step, with the URL of the simulation after it."""
     return [
         {"step": step, "address": way.address(way.steps[: at + 1])}
-        for at, step in enumerate(walk.steps)
+        for at, step in enumerate(simulation.steps)
     ]
 
 
 def _tool_choices(
-    request: PageRequest, way: SimulatorQuery, walk: Walk, offered: list[CatalogTool]
+    request: PageRequest, way: SimulatorQuery, simulation: Walk, offered: list[CatalogTool]
 ) -> dict[str, Any]:
     """Tools that can be called in this state, and the others with the refusal, a page of each."""
     there = {tool.name for tool in offered}
-    others = [tool for tool in walk.explanation.tools if tool.name not in there]
+    others = [tool for tool in simulation.explanation.tools if tool.name not in there]
     yes = Paginator([one for one in offered if way.matches(one)], PAGE_SIZE)
     no = Paginator([one for one in others if way.matches(one)], PAGE_SIZE)
     open_page = yes.get_page(request.GET.get("yes"))
     shut_page = no.get_page(request.GET.get("no"))
-    goes_on = not walk.stopped and not walk.full
+    goes_on = not simulation.stopped and not simulation.full
     return {
         "open_page": open_page,
         "open": [
             {
                 "tool": tool,
-                "after": leads_to(tool) or walk.state,
-                "moves": leads_to(tool) not in {None, walk.state},
+                "after": leads_to(tool) or simulation.state,
+                "moves": leads_to(tool) not in {None, simulation.state},
                 "address": way.address((*way.steps, tool.name)) if goes_on else "",
             }
             for tool in open_page
         ],
         "shut_page": shut_page,
-        "shut": [{"tool": tool, "reason": walk.reason(tool)} for tool in shut_page],
+        "shut": [{"tool": tool, "reason": simulation.reason(tool)} for tool in shut_page],
         "more_open": _page_address(way, "yes", open_page),
         "more_shut": _page_address(way, "no", shut_page),
     }
@@ -131,9 +131,9 @@ def _page_address(way: SimulatorQuery, name: str, shown: Any) -> str:
     return way.address(way.steps, q=way.q, **{name: shown.next_page_number()})
 
 
-def _draw_walk(walk: Walk, groups: list[str]) -> Any:
+def _draw_walk(simulation: Walk, groups: list[str]) -> Any:
     asked = frozenset([WILDCARD]) if WILDCARD in groups else frozenset(groups)
-    return draw_workflow(graph(walk.explanation.snapshot, asked), here=walk.state)
+    return draw_workflow(graph(simulation.explanation.snapshot, asked), here=simulation.state)
 
 
 def _clean_text(text: str, longest: int) -> str:
