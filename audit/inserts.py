@@ -7,12 +7,20 @@ statement costs a round trip: the rows of one call are written by one statement.
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from django.db import connection, models
 from psycopg.types.json import Json, Jsonb
 
 _LENGTH = re.compile(r"\(\d+\)")
+
+
+class SqlValue(NamedTuple):
+    """A value that the database works out, such as its own time."""
+
+    expression: str
+
+
 InsertRow = tuple[type[models.Model], Mapping[str, Any]]
 
 
@@ -29,16 +37,30 @@ def insert_rows(*rows: InsertRow) -> None:
         cursor.execute(_statements(shapes), [item for _, row in rows for item in row.values()])
 
 
-def inserts_for_each(source: str, rows: Sequence[InsertRow]) -> tuple[str, dict[str, Any]]:
+def inserts_for_each(
+    source: str, rows: Sequence[InsertRow], returning: str = "id"
+) -> tuple[str, dict[str, Any]]:
     """Parts of a `WITH` that insert the rows once for each row of `source`, a part before them;
-    each ends with a comma. And their parameters, by name."""
-    shapes = tuple((model, tuple(values)) for model, values in rows)
+    each ends with a comma. And their parameters, by name.
+
+    The parts are called `row0` and so on; the first returns these columns of its row.
+    """
+    shapes = tuple(
+        (model, tuple((column, _expression(value)) for column, value in values.items()))
+        for model, values in rows
+    )
     values = {
         f"{number}_{column}": value
         for number, (_, row) in enumerate(rows)
         for column, value in row.items()
+        if not isinstance(value, SqlValue)
     }
-    return _parts_for_each(source, shapes), values
+    return _parts_for_each(source, shapes, returning), values
+
+
+def _expression(value: Any) -> str:
+    """Empty for what is a parameter."""
+    return value.expression if isinstance(value, SqlValue) else ""
 
 
 def json_value(value: Any) -> Jsonb:
@@ -73,16 +95,19 @@ def _target(model: type[models.Model], columns: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=64)
 def _parts_for_each(
-    source: str, shapes: tuple[tuple[type[models.Model], tuple[str, ...]], ...]
+    source: str,
+    shapes: tuple[tuple[type[models.Model], tuple[tuple[str, str], ...]], ...],
+    returning: str,
 ) -> str:
     parts = []
     for number, (model, columns) in enumerate(shapes):
         types = {field.column: field.db_type(connection) for field in model._meta.local_fields}
         # Without its length: a cast to it would cut off what an insert refuses.
-        marks = ", ".join(
-            f"%({number}_{column})s::{_LENGTH.sub('', types[column] or '')}" for column in columns
+        values = ", ".join(
+            expression or f"%({number}_{column})s::{_LENGTH.sub('', types[column] or '')}"
+            for column, expression in columns
         )
-        parts.append(
-            f"row{number} AS ({_target(model, columns)} SELECT {marks} FROM {source}), "  # noqa: S608
-        )
+        insert = _target(model, tuple(column for column, _ in columns))
+        back = "" if number else f" RETURNING {returning}"
+        parts.append(f"row{number} AS ({insert} SELECT {values} FROM {source}{back}), ")  # noqa: S608
     return "".join(parts)

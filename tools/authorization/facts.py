@@ -41,7 +41,7 @@ class CurrentFacts:
         try:
             log_status.check_halted_cached(organization)
         except log_status.LogHalted:
-            return _audit_halted()
+            return audit_halted()
         return None
 
     def grants(self, caller: Caller, snapshot: Snapshot) -> ToolGrants:
@@ -81,7 +81,7 @@ class TransactionFacts(CurrentFacts):
         try:
             log_status.check_halted(organization)
         except log_status.LogHalted:
-            return _audit_halted()
+            return audit_halted()
         return None
 
 
@@ -92,7 +92,7 @@ class ClaimFacts(CurrentFacts):
         self._halted = execution.halted_reason is not None
 
     def audit_halted(self, organization: str) -> AuditHalted | None:
-        return _audit_halted() if self._halted else None
+        return audit_halted() if self._halted else None
 
 
 CURRENT: Facts = CurrentFacts()
@@ -150,7 +150,7 @@ def check_groups_uncounted(
     return list(verdict.warnings)
 
 
-def _audit_halted() -> AuditHalted:
+def audit_halted() -> AuditHalted:
     """The reason is for administrators: it is in the record AUDIT.HALTED."""
     return AuditHalted(
         "The audit log of this organization does not agree with what was published of it, so "

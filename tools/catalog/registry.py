@@ -118,6 +118,7 @@ def _load(organization_id: UUID, known: Snapshot | None, *, kept: bool = True) -
         groups=MappingProxyType(groups),
         minimum_isolation=IsolationLevel(organization.minimum_isolation),
         allowed_hosts=tuple(organization.allowed_hosts),
+        max_concurrency=organization.max_concurrency,
         workspace=WorkspaceQuota(
             organization.workspace_max_files, organization.workspace_max_bytes
         ),

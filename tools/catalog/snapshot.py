@@ -196,6 +196,7 @@ class Snapshot:
     groups: MappingProxyType[str, CatalogGroup] = field(repr=False)
     minimum_isolation: IsolationLevel = IsolationLevel.STANDARD
     allowed_hosts: tuple[Item, ...] = ()
+    max_concurrency: int | None = None
     workspace: WorkspaceQuota = WorkspaceQuota(10_000, 1024**3)
     profiles: MappingProxyType[str, CatalogProfile] = field(
         default=MappingProxyType({}), repr=False

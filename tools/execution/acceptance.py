@@ -22,11 +22,12 @@ from tools.authorization import request_records
 from tools.catalog import model_prices
 from tools.catalog.tiers import tier_now
 from tools.definitions.implementations.tool_types import RUN_BATCH
-from tools.definitions.results import Status
-from tools.execution import cache, confirmations, shared_consent
+from tools.definitions.results import EventType, Status
+from tools.execution import cache, confirmations, events, in_place, shared_consent
 from tools.execution.admission import SKIPPED, ask_gates
 from tools.execution.context import Admission
-from tools.execution.rows import build_row, write_rows
+from tools.execution.evidence import start_evidence
+from tools.execution.rows import build_row, write_begun, write_rows
 from tools.limits import budgets, rate_limits
 from tools.models import Execution
 from tools.policy import gates
@@ -35,9 +36,14 @@ from tools.policy.gates import Stage
 
 def accept(admission: Admission) -> Execution:
     """The row of a call that may be made. Raises `Refused`; nothing is taken then."""
-    with ExitStack() as admission.transaction:
-        for step in ACCEPTANCE:
-            step(admission)
+    try:
+        with ExitStack() as admission.transaction:
+            for step in ACCEPTANCE:
+                step(admission)
+    except BaseException:
+        if admission.place is not None:
+            admission.place.close()
+        raise
     return admission.accepted
 
 
@@ -101,10 +107,17 @@ def write(admission: Admission) -> None:
     else:
         status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
         admission.execution = build_row(admission, status)
+    if admission.place is not None:
+        admission.performance = in_place.claim_here(admission, admission.execution)
     # The key of an organization's evidence may be made first, then the lists of a request: each
     # waits for whoever makes it at the same time.
     belonging = [*_evidence(admission), _request_record(admission)]
-    write_rows(admission.execution, *belonging)
+    if admission.performance is not None:
+        belonging += start_evidence(admission.performance)
+        belonging.append(events.first_of(admission.execution.pk, EventType.STARTED))
+        write_begun(admission.execution, belonging, log=admission.caller.organization)
+    else:
+        write_rows(admission.execution, *belonging)
 
 
 def _evidence(admission: Admission) -> list[InsertRow]:
@@ -173,6 +186,7 @@ ACCEPTANCE: tuple[Step, ...] = (
     confirm_rate,
     find_price,
     reserve_budget,
+    in_place.take_place,
     write,
     hold,
     serve,

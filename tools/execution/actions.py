@@ -14,10 +14,11 @@ from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused
-from tools.execution import bell, cancelling, in_place, sessions
+from tools.execution import bell, cancelling, sessions
 from tools.execution.call import Call
+from tools.execution.entrance import admit_waiting
 from tools.execution.hints import tell
-from tools.execution.pipeline import admit
+from tools.execution.pipeline import perform_here
 from tools.execution.reading import readable
 from tools.models import Execution
 from tools.models.execution import Resolution
@@ -141,7 +142,7 @@ def _at_its_end(
 
 def _request(caller: Caller, call: Call, wait_s: float) -> Execution:
     try:
-        execution = admit(caller, call)
+        admission = admit_waiting(caller, call, wait_s)
     except (IntegrityError, sessions.Overtaken) as error:
         # Two requests with one key at the same moment: the other one's row stands.
         earlier = _earlier(caller, call)
@@ -150,24 +151,15 @@ def _request(caller: Caller, call: Call, wait_s: float) -> Execution:
         if isinstance(error, sessions.Overtaken) or ONE_OPEN_PER_SESSION in str(error):
             raise sessions.busy(caller, call) from None
         raise
-    if execution.status == Status.PENDING:
-        execution = _dispatch(execution, wait_s)
+    execution = admission.accepted
+    if admission.performance is not None and admission.place is not None:
+        with admission.place:
+            freed = perform_here(admission.performance)
+        if freed:
+            tell(freed)
+    elif execution.status == Status.PENDING:
+        hint(execution)
     return execution
-
-
-def _dispatch(execution: Execution, wait_s: float) -> Execution:
-    """Perform it here, where it only goes out and its caller waits; else tell a worker."""
-    if not in_place.may_perform(execution, wait_s):
-        hint(execution)
-        return execution
-    freed = in_place.perform_here(execution.pk)
-    if freed:
-        tell(freed)
-    done = Execution.objects.answer(execution.pk)
-    done.rate = execution.rate
-    if done.status == Status.PENDING:
-        hint(execution)
-    return done
 
 
 def hint(execution: Execution) -> None:

@@ -4,11 +4,13 @@ Celery's tasks and the poller share one number, so that a worker that polls is n
 also tell each other here that they live. Each organization holds a share of the number at most.
 """
 
+import os
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from uuid import UUID
 
 from django.conf import settings
@@ -32,6 +34,11 @@ def take(*, wait: bool) -> bool:
 
 def give() -> None:
     _free.release()
+
+
+def worker_name() -> str:
+    """Of this thread, as a row names who performs it."""
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_ident() % 100_000}"
 
 
 class NoPlace(Exception):
@@ -103,6 +110,21 @@ class Seats:
 
 
 seats = Seats(settings.WORKER_THREADS)
+
+
+def take_place(organization_id: UUID) -> ExitStack | None:
+    """A place of this process for a call of the organization, until it is closed; None where there
+    is none, or the organization holds its share."""
+    if not take(wait=False):
+        return None
+    with ExitStack() as place:
+        place.callback(give)
+        seat = place.enter_context(seats.seat())
+        try:
+            seat.take(organization_id)
+        except NoPlace:
+            return None
+        return place.pop_all()
 
 
 class Pulse:

@@ -61,6 +61,9 @@ class Admission:
     cost: Decimal = Decimal(0)
     limits: CountedLimits = field(init=False)
     execution: Execution | None = None
+    wait_s: float = 0.0  # for how long the caller waits
+    place: ExitStack | None = None  # of this process, where it performs the call
+    performance: "Performance | None" = None
     transaction: ExitStack = field(default_factory=ExitStack)  # of its acceptance
     began: float = field(default_factory=time.perf_counter)
 

@@ -34,7 +34,13 @@ def admit(caller: Caller, call: Call) -> Execution:
 
     Raises `NotFound` for a tool that is not there, and `Malformed` for what cannot be a call.
     """
-    admission = Admission(caller, call)
+    return admit_waiting(caller, call, 0.0).accepted
+
+
+def admit_waiting(caller: Caller, call: Call, wait_s: float) -> Admission:
+    """The same of a caller who waits so long. Where this process is to perform the call, the
+    admission has its performance, and the place that is to be closed after it."""
+    admission = Admission(caller, call, wait_s=wait_s)
     try:
         for step in ADMISSION:
             step(admission)
@@ -56,7 +62,7 @@ def admit(caller: Caller, call: Call) -> Execution:
         )
     if execution.is_final:
         _tell(admission, execution)
-    return execution
+    return admission
 
 
 def _tell(admission: Admission, execution: Execution | None = None) -> None:

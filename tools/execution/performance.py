@@ -27,7 +27,6 @@ from tools.authorization import pins
 from tools.authorization.facts import ClaimFacts, authorize_call, question_of
 from tools.authorization.known_names import group_label
 from tools.catalog.registry import catalog_tool
-from tools.catalog.signatures import versions
 from tools.catalog.signatures.version_signatures import ALTERED
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.results import EventType, Status
@@ -48,6 +47,7 @@ from tools.execution import (
 from tools.execution.capacity import NoPlace, Seat
 from tools.execution.chain_boundary import COMMITTED, end_of
 from tools.execution.context import Performance, Result
+from tools.execution.evidence import is_authentic, start_evidence
 from tools.execution.outputs import Parcel
 from tools.execution.returning import EFFECT, record_late
 from tools.execution.running import run, settle_output
@@ -116,22 +116,7 @@ def _same_version(performance: Performance) -> CatalogTool:
 def check_signature(performance: Performance) -> None:
     """Once more where it runs: what this process remembers is held against its signature."""
     tool = performance.tool
-    if performance.result is None and (
-        tool.flaw
-        or not versions.authentic(
-            organization=performance.caller.organization,
-            tool=tool.id,
-            name=performance.execution.tool_name,
-            number=tool.number,
-            label=tool.version,
-            definition=tool.definition,
-            version_digest=tool.digest,
-            origin=tool.origin,
-            signature=tool.signature,
-            key_id=tool.key_id,
-            keys=performance.snapshot.keys,
-        )
-    ):
+    if performance.result is None and not is_authentic(tool, performance.snapshot):
         performance.result = Result(
             Status.PERMISSION_DENIED,
             error_code=SIGNATURE_INVALID,
@@ -144,30 +129,7 @@ def record_start(performance: Performance) -> None:
     execution = performance.execution
     if performance.result is not None or execution.parked_below is not None:
         return
-    evidence: list[InsertRow] = []
-    record(
-        Event.TOOL_START,
-        by=performance.actor,
-        outcome=Evidence.STARTED,
-        subject=execution.tool_name,
-        digest=performance.tool.digest,
-        execution_id=execution.pk,
-        details={
-            "options": execution.options,
-            "session": str(execution.session_id) if execution.session_id else None,
-            "requested_groups": execution.requested_groups,
-            "granted_groups": sorted(performance.caller.granted_groups),
-            "state": execution.state,
-            "version": performance.tool.version,
-            "isolation": performance.level,
-            "sandbox_profile": performance.definition.sandbox_profile,
-            "attempt": execution.attempt,
-            "fence": execution.fence,
-            "worker": performance.worker,
-            **execution.parentage,
-        },
-        into=evidence,
-    )
+    evidence = start_evidence(performance)
     events.append(execution.pk, EventType.STARTED, evidence=evidence)
 
 
@@ -212,11 +174,13 @@ def _ended(performance: Performance, result: Result) -> bool:
     alone = not parcel.content and not _settles_more(performance)
     with nullcontext() if alone else transaction.atomic():
         with writing_evidence():
-            if not Execution.objects.finish(execution.pk, execution.fence, ending, evidence):
-                return False
+            at = Execution.objects.finish(execution.pk, execution.fence, ending, evidence)
+        if at is None:
+            return False
         outputs.put_away(execution.organization_id, parcel)
         for step in SETTLEMENT:
             step(performance, result)
+    ending.apply(execution, at)
     _count_end(performance, result)
     return True
 

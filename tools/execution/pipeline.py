@@ -4,9 +4,6 @@ Who performs is not the performer's business: any process that wins the claim ma
 """
 
 import logging
-import os
-import socket
-import threading
 import time
 from collections import deque
 from uuid import UUID
@@ -60,6 +57,16 @@ def perform_next(hinted: UUID) -> list[UUID]:
     return _gone_on(next(filter(None, attempts), None))
 
 
+def perform_here(performance: Performance) -> list[UUID]:
+    """Run what was claimed as it was accepted. The executions that can go on after it."""
+    execution_id = performance.execution.pk
+    with about_execution(str(execution_id)):
+        if _perform(performance):
+            _tell_end(performance)
+            bell.ring(execution_id)
+    return _gone_on(performance)
+
+
 def _attempt(turn: Turn) -> Performance | None:
     """What became of it, where we had it in hand."""
     with about_execution(str(turn.execution_id)):
@@ -101,7 +108,7 @@ def _claim(turn: Turn, seat: Seat) -> Performance | None:
     """Raises what says that the database is away; any other fault is counted, and not for ever."""
     asked_at = time.monotonic()
     try:
-        performance = claim(turn.execution_id, worker_name(), turn.younger_than, seat)
+        performance = claim(turn.execution_id, capacity.worker_name(), turn.younger_than, seat)
     except CONNECTION_ERRORS:
         raise
     except Exception as fault:  # the worker's outermost edge
@@ -125,10 +132,6 @@ def _tell_end(performance: Performance) -> None:
         duration_ms=(time.perf_counter() - performance.began) * 1000,
         transitions=transitions_of(execution),
     )
-
-
-def worker_name() -> str:
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_ident() % 100_000}"
 
 
 def _perform(performance: Performance) -> bool:

@@ -3,15 +3,18 @@
 It is written together with what belongs to it, evidence above all, by one statement.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
-from audit.actions import insert_with_evidence
+from audit.actions import insert_with_evidence, writing_evidence
 from audit.inserts import InsertRow
 from config.logs import request_id
+from tools.authorization.facts import audit_halted
 from tools.definitions.results import REFUSED, Status
 from tools.execution import bell
 from tools.execution.context import Admission
@@ -59,7 +62,6 @@ def build_row(admission: Admission, status: Status, **ended: Any) -> Execution:
         **({"warnings": admission.warnings} | ended),
     )
     execution.version_label, execution.rate = tool.version, admission.rate
-    execution.goes_out = admission.goes_out
     return execution
 
 
@@ -67,4 +69,15 @@ def write_rows(execution: Execution, *belonging: InsertRow) -> None:
     """Raises `Unwritable` where evidence cannot be written, `IntegrityError` where another row has
     the execution's idempotency key or its place."""
     insert_with_evidence(Execution.objects.insert_of(execution), *belonging)
+    transaction.on_commit(partial(bell.announce, execution.pk))
+
+
+def write_begun(execution: Execution, belonging: Sequence[InsertRow], *, log: str) -> None:
+    """The same of a call that this process performs. Raises `AuditHalted` too."""
+    with writing_evidence():
+        begun = Execution.objects.begin(
+            execution, belonging, log=log, lease_s=settings.EXECUTION_LEASE_S
+        )
+    if not begun:
+        raise audit_halted()
     transaction.on_commit(partial(bell.announce, execution.pk))

@@ -194,7 +194,6 @@ class Execution(models.Model):
     held: bool = True  # whether an approval was required; set by the claim
     reserved: bool = True  # whether it has reserved an allowance; set by the claim
     limited: bool = True  # whether others may wait for its slot; set by the claim
-    goes_out: bool = False  # whether it only sends a request elsewhere; set by the admission
     rate: Rate | None = None  # of the request that made it; not stored
     objects = ExecutionQuerySet.as_manager()
 

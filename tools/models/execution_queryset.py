@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from django.db import connection, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from audit.inserts import InsertRow, inserts_for_each, json_value
+from audit.inserts import InsertRow, SqlValue, inserts_for_each, json_value
 from audit.log.log_status import HALTED_REASON_SQL
 from tools.definitions.results import (
     FAILURES,
@@ -57,6 +57,15 @@ class Ending:
     state_after: str
     memory: dict[str, Any]
     warnings: list[str]
+
+    def apply(self, execution: "Execution", completed_at: datetime) -> None:
+        """To what is in memory, as the statement that stored it has done to the row."""
+        for name in self.__dataclass_fields__:
+            if name != "warnings":
+                setattr(execution, name, getattr(self, name))
+        execution.warnings = [*execution.warnings, *self.warnings]
+        execution.cached, execution.completed_at = self.cached_from is not None, completed_at
+        execution.lease_until = None
 
 
 MOST_PLACE = 200
@@ -107,7 +116,7 @@ _CLAIMED_COLUMNS = (
     "cancelled_places", "cancel_requested_at", "parameters", "refers_to", "requested_groups",
     "state", "session_id", "options", "cache_key", "cost", "timeout_s", "request_id", "source_ip",
     "status", "fence", "attempt", "worker", "queued_at", "started_at", "created_at",
-    "error_details",
+    "error_details", "warnings",
 )  # fmt: skip
 _ACCOUNT_WIDTH = len(Holder._fields) + len(TokenLimits._fields) + 1
 _TAKEN = ("taken_id", "halted_reason", *(f"account_{number}" for number in range(_ACCOUNT_WIDTH)))
@@ -147,7 +156,7 @@ _ENDED = """
         idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
     WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
         AND (cancel_requested_at IS NULL OR %(status)s <> %(success)s)
-    RETURNING id),
+    RETURNING id, completed_at),
 """
 _END_EVENT = """
     ended_event AS (
@@ -155,8 +164,8 @@ _END_EVENT = """
     SELECT ended.id, 1 + (
         SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
     ), %(event)s, %(message)s
-    FROM ended RETURNING execution_id)
-    SELECT execution_id FROM ended_event
+    FROM ended)
+    SELECT completed_at FROM ended
 """
 
 _HINT_AGAIN = """
@@ -182,6 +191,13 @@ _ANSWER = """
         e.resolution_reason, e.parent_id, e.place, e.parked_below, v.label AS version_label
     FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
 """
+
+
+# What begins without a claim looks at the audit log in its own statement.
+_ACCOUNTABLE = f"""
+    accountable AS (SELECT 1 WHERE {HALTED_REASON_SQL.format(name="%(log)s")} IS NULL),
+"""
+_BEGUN = "begun AS (SELECT created_at, started_at FROM row0) SELECT * FROM begun"
 
 
 @cache
@@ -217,6 +233,28 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             if value is not None:
                 row[column] = json_value(value) if is_json else value
         return self.model, row
+
+    def begin(
+        self, execution: "Execution", belonging: Sequence[InsertRow], *, log: str, lease_s: int
+    ) -> bool:
+        """Write a new row that runs already, and what belongs to it. False, and nothing is written,
+        where the audit log of this name is halted."""
+        model, row = self.insert_of(execution)
+        values = {
+            **row,
+            "started_at": SqlValue("clock_timestamp()"),
+            "lease_until": SqlValue(f"clock_timestamp() + interval '{lease_s:d} seconds'"),
+        }
+        rows = [(model, values), *belonging]
+        parts, parameters = inserts_for_each("accountable", rows, "created_at, started_at")
+        with connection.cursor() as cursor:
+            cursor.execute(f"WITH {_ACCOUNTABLE} {parts} {_BEGUN}", parameters | {"log": log})
+            found = cursor.fetchone()
+        if found is None:
+            return False
+        execution.created_at = execution.queued_at = found[0]
+        execution.started_at = found[1]
+        return True
 
     def claim(
         self,
@@ -272,9 +310,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def finish(
         self, pk: UUID, fence: int, result: "Ending", evidence: Sequence[InsertRow] = ()
-    ) -> bool:
-        """True when the holder of the fence ended it; False when it had lost it meanwhile, or when
-        it succeeded after it had been cancelled.
+    ) -> datetime | None:
+        """When the holder of the fence ended it; None when it had lost it meanwhile, or when it
+        succeeded after it had been cancelled.
 
         The one terminal event, and evidence of the end, are written by the same statement, or
         nothing is.
@@ -290,7 +328,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         values["kept"] = result.status not in REFUSED
         with connection.cursor() as cursor:
             cursor.execute(f"{_ENDED} {parts} {_END_EVENT}", values)
-            return cursor.rowcount == 1
+            found = cursor.fetchone()
+        return found[0] if found else None
 
     def shown(self) -> "ExecutionQuerySet":
         """With `version_label`, and without the version's definition, which is not read there."""

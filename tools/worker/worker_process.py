@@ -26,7 +26,7 @@ from audit.log import anchors, checkpoint_publication
 from config import timeouts
 from config.database import CONNECTION_ERRORS, close_connections, replace_dead_connections
 from tools.execution import bell, capacity, leases
-from tools.execution.pipeline import worker_name
+from tools.execution.capacity import worker_name
 from tools.worker.polling import Poller
 
 log = logging.getLogger(__name__)

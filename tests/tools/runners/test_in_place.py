@@ -3,8 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from audit.models import AuditRecord
+from audit.log import log_status
+from audit.models import AuditLog, AuditRecord
 from config.settings import WORKER_THREADS
 from tests import factories
 from tests.api import Api
@@ -44,6 +48,54 @@ def test_a_call_of_a_server_is_performed_by_who_accepted_it(
     records = AuditRecord.objects.filter(execution_id=execution.pk).order_by("id")
     codes = list(records.values_list("code", flat=True))
     assert codes == ["TOOL.ACCEPT", "TOOL.START", "TOOL.END"]
+
+
+def test_it_is_three_statements_and_two_commits(
+    api: Api, imported: Callable[[], Tool], dispatched: list[object]
+) -> None:
+    """Its caller is read, it begins with ACCEPT and START, and it ends with END."""
+    imported()
+    assert [status_of(api) for _ in range(3)] == ["Success"] * 3  # what is remembered is loaded
+    with CaptureQueriesContext(connection) as captured:
+        assert status_of(api) == "Success"
+    statements = [one["sql"].split()[0] for one in captured]
+    assert statements == ["SELECT", "WITH", "WITH"]
+
+
+def test_its_answer_says_what_a_later_look_says(
+    api: Api, imported: Callable[[], Tool], dispatched: list[object]
+) -> None:
+    imported()
+    answer = api.execute("echo", {"a": 1}, options={"timeout": "PT5S"}).json()
+    later = api.get(f"/executions/{answer['metadata']['execution_id']}").json()
+    assert answer == later
+
+
+def test_nothing_begins_where_the_log_was_halted_meanwhile(
+    api: Api, agent: Agent, imported: Callable[[], Tool], stub: McpStub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What the gate reads is a second old; the statement that begins the call looks itself."""
+    imported()
+    halted = {"halted_at": timezone.now(), "halted_reason": "It was put back."}
+    AuditLog.objects.update_or_create(name=agent.organization.slug, defaults=halted)
+    monkeypatch.setattr(log_status, "check_halted_cached", lambda organization: None)
+    answer = api.execute("echo", {"a": 1}, options={"timeout": "PT5S"})
+    assert (answer.status_code, answer.json()["code"]) == (503, "audit_halted")
+    assert stub.requests_for("tools/call") == []
+    begun = Execution.objects.filter(organization=agent.organization, started_at__isnull=False)
+    assert not begun.exists()
+    AuditLog.objects.filter(name=agent.organization.slug).update(halted_at=None, halted_reason="")
+
+
+def test_its_place_is_given_back_however_it_ends(
+    api: Api, imported: Callable[[], Tool], stub: McpStub, dispatched: list[object]
+) -> None:
+    imported()
+    stub.tools["echo"].does = lambda given: {"content": [], "isError": True}
+    for _ in range(WORKER_THREADS + 1):
+        assert status_of(api) == "Failed"
+    assert dispatched == []
 
 
 def test_its_failure_is_the_answer(
