@@ -5,13 +5,17 @@ statement costs a round trip: the rows of one call are written by one statement.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Any, NamedTuple, cast
 
 from django.db import connection, models
+from django.db.backends.utils import CursorWrapper
+from psycopg import RawCursor
 from psycopg.types.json import Json, Jsonb
 
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 _LENGTH = re.compile(r"\(\d+\)")
 
 
@@ -33,8 +37,43 @@ def insert_rows(*rows: InsertRow) -> None:
     """Insert a row into each of several tables by one statement: each costs a round trip to the
     server."""
     shapes = tuple((model, tuple(values)) for model, values in rows)
-    with connection.cursor() as cursor:
-        cursor.execute(_statements(shapes), [item for _, row in rows for item in row.values()])
+    values = [item for _, row in rows for item in row.values()]
+    with _raw_cursor() as cursor:
+        cursor.execute(_statements(shapes), values)
+
+
+def fetch_one(statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The first row that the statement returns. Parameters are named, as in `%(name)s`.
+
+    For long statements of every call: the driver reads others again each time, to find their
+    parameters.
+    """
+    text, names = _numbered(statement)
+    with _raw_cursor() as cursor:
+        cursor.execute(text, [values[name] for name in names])
+        found: tuple[Any, ...] | None = cursor.fetchone()
+        return found
+
+
+def _raw_cursor() -> CursorWrapper:
+    """Of Django, over one of the driver for statements whose parameters are numbered."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        cursor = cast(CursorWrapper, RawCursor(connection.connection))
+    if connection.queries_logged:
+        return connection.make_debug_cursor(cursor)
+    return connection.make_cursor(cursor)
+
+
+@lru_cache(maxsize=256)
+def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return f"${names.setdefault(found[1], len(names) + 1)}"
+
+    text = _PARAMETER.sub(number, statement)
+    return text, tuple(names)
 
 
 def inserts_for_each(
@@ -75,13 +114,14 @@ def json_text(text: bytes) -> Json:
 
 @lru_cache(maxsize=64)
 def _statements(shapes: tuple[tuple[type[models.Model], tuple[str, ...]], ...]) -> str:
-    *before, last = (_statement(*shape) for shape in shapes)
+    places = count(1)
+    *before, last = (_statement(*shape, places) for shape in shapes)
     first = ", ".join(f"row{place} AS ({each})" for place, each in enumerate(before))
     return f"WITH {first} {last}" if first else last
 
 
-def _statement(model: type[models.Model], columns: tuple[str, ...]) -> str:
-    marks = ", ".join(["%s"] * len(columns))
+def _statement(model: type[models.Model], columns: tuple[str, ...], places: Iterator[int]) -> str:
+    marks = ", ".join(f"${next(places)}" for _ in columns)
     return f"{_target(model, columns)} VALUES ({marks})"
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from django.db.backends.postgresql import base, operations
+from psycopg import RawCursor
 from psycopg.types.json import Jsonb
 
 # A text of JSON is passed over whole. Only from 1e16 on does a number have such an exponent.
@@ -13,6 +14,12 @@ _LARGE = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9]++(?:\.[0-9]++)?e\+[0-9]++')
 
 
 class DatabaseOperations(operations.DatabaseOperations):
+    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> Any:
+        """A statement with numbered parameters is shown as it is."""
+        if isinstance(cursor, RawCursor):
+            return sql
+        return super().last_executed_query(cursor, sql, params)
+
     def adapt_json_value(self, value: Any, encoder: type[json.JSONEncoder] | None) -> Any:
         return Jsonb(value, dumps=lambda document: encode_json(document, encoder))
 

@@ -127,7 +127,11 @@ def main() -> None:
             kinds = [_floor_kind(floor.port, token), *kinds]
             groups = {"product": product.supervisor, "floor": floor.pid}
             turns = _measure(kinds, groups, options)
-            counts = {kind.name: _count(kind, options.calls) for kind in kinds}
+            counts = {}
+            for kind in kinds:
+                counts[kind.name] = _count(kind, options.calls)
+                if options.statements:
+                    _print_statements(kind, options.calls)
     crib.remove(data)
     _print_times(kinds, turns, options.clients)
     _print_cpu(kinds, turns, options.clients)
@@ -152,7 +156,10 @@ def _prepare_cluster(data: Path) -> None:
         account=database_account(cluster),
         reach=(postgres.PACKAGES, cluster),
     )
-    statements = b"CREATE EXTENSION pg_stat_statements\nGRANT pg_read_all_stats TO toolcrib\n"
+    statements = (
+        b"CREATE EXTENSION pg_stat_statements\nGRANT pg_read_all_stats TO toolcrib\n"
+        b"GRANT EXECUTE ON FUNCTION pg_stat_statements_reset TO toolcrib\n"
+    )
     command = launch_command(single)
     subprocess.run(command, input=statements, stdout=subprocess.DEVNULL, env={}, check=True)
 
@@ -431,6 +438,24 @@ def _read_counts() -> dict[str, float]:
         }
 
 
+STATEMENTS = """
+    SELECT calls, total_exec_time, wal_bytes, regexp_replace(left(query, 110), E'\\s+', ' ', 'g')
+    FROM pg_stat_statements ORDER BY total_exec_time DESC LIMIT 12
+"""
+
+
+def _print_statements(kind: CallKind, calls: int) -> None:
+    """Those that PostgreSQL spent most time with, of one call."""
+    url = embedded.database_url(Path(os.environ["TOOLCRIB_DATA"]))
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute("SELECT pg_stat_statements_reset()")
+        _run(kind, 1, calls=calls)
+        print(f"\n{kind.name}: calls, ms and WAL bytes of one call, statement")
+        for count, spent_ms, wal, text in database.execute(STATEMENTS).fetchall():
+            figures = f"{count / calls:>7.2f}{spent_ms / calls:>8.3f}{float(wal) / calls:>8.0f}"
+            print(f"{figures}  {text}")
+
+
 # The tables
 
 
@@ -502,6 +527,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 32])
     parser.add_argument("--calls", type=int, default=300, help="whose statements are counted")
+    parser.add_argument("--statements", action="store_true", help="print the dearest statements")
     parser.add_argument("--only", nargs="*", default=[], help="of http, mcp and sandbox")
     return parser.parse_args()
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from uuid import UUID
 
 from django.conf import settings
@@ -38,7 +39,12 @@ def give() -> None:
 
 def worker_name() -> str:
     """Of this thread, as a row names who performs it."""
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{threading.get_ident() % 100_000}"
+    return f"{_host()}:{os.getpid()}:{threading.get_ident() % 100_000}"
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()[:60]
 
 
 class NoPlace(Exception):

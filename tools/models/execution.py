@@ -6,11 +6,11 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
-from django.db import connection, models
+from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from audit.inserts import InsertRow, inserts_for_each
+from audit.inserts import InsertRow, fetch_one, inserts_for_each
 from tools.definitions.results import (
     FAILURES,
     FINAL,
@@ -438,8 +438,7 @@ class EventQuerySet(models.QuerySet["ExecutionEvent"]):
         written by the same statement."""
         parts, values = inserts_for_each("once", evidence)
         values |= {"execution": execution_id, "type": str(kind), "message": message[:1000]}
-        with connection.cursor() as cursor:
-            cursor.execute(f"WITH {_ONCE}{parts}event AS ({_APPEND}) SELECT 1", values)
+        fetch_one(f"WITH {_ONCE}{parts}event AS ({_APPEND}) SELECT 1", values)
 
 
 class ExecutionEvent(models.Model):

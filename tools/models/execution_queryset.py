@@ -13,7 +13,7 @@ from django.db import connection, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from audit.inserts import InsertRow, SqlValue, inserts_for_each, json_value
+from audit.inserts import InsertRow, SqlValue, fetch_one, inserts_for_each, json_value
 from audit.log.log_status import HALTED_REASON_SQL
 from tools.definitions.results import (
     FAILURES,
@@ -247,9 +247,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         }
         rows = [(model, values), *belonging]
         parts, parameters = inserts_for_each("accountable", rows, "created_at, started_at")
-        with connection.cursor() as cursor:
-            cursor.execute(f"WITH {_ACCOUNTABLE} {parts} {_BEGUN}", parameters | {"log": log})
-            found = cursor.fetchone()
+        found = fetch_one(f"WITH {_ACCOUNTABLE} {parts} {_BEGUN}", parameters | {"log": log})
         if found is None:
             return False
         execution.created_at = execution.queued_at = found[0]
@@ -326,9 +324,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
         # A refusal releases its idempotency key, since its cause may be fixed.
         values["kept"] = result.status not in REFUSED
-        with connection.cursor() as cursor:
-            cursor.execute(f"{_ENDED} {parts} {_END_EVENT}", values)
-            found = cursor.fetchone()
+        found = fetch_one(f"{_ENDED} {parts} {_END_EVENT}", values)
         return found[0] if found else None
 
     def shown(self) -> "ExecutionQuerySet":
