@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
-from tools.catalog.mcp.mcp_import import renew_definition
+from tools.catalog.mcp.mcp_definitions import renew_definition
 from tools.catalog.signatures.drift import note_upstream
 from tools.catalog.snapshot import CatalogTool
 from tools.definitions.mcp.listed_tools import approval_digest

@@ -11,15 +11,15 @@ from django.utils import timezone
 from audit.actions import Actor, record
 from audit.actions import difference as changes_between
 from audit.events import Event, Outcome
-from tools.catalog.actions import amended, changing, register_tool, update_tool
+from tools.catalog.actions import changing, register_tool, update_tool
 from tools.catalog.mcp import mcp_health
 from tools.catalog.mcp.mcp_catalog import Authorized, CatalogServer, Values, catalog_server
+from tools.catalog.mcp.mcp_definitions import mcp_definition, renew_definition
 from tools.catalog.mcp.mcp_servers import tools_of
 from tools.catalog.mcp.mcp_tokens import key_of
 from tools.catalog.mcp.mcp_values import Mask, mask_of_values
 from tools.catalog.mcp.upstreams import endpoint_of, hub
 from tools.catalog.signatures import drift
-from tools.catalog.signatures.version_signatures import check_current
 from tools.definitions.mcp.listed_tools import (
     APPROVED_FIELDS,
     approval_digest,
@@ -29,7 +29,7 @@ from tools.definitions.mcp.listed_tools import (
 from tools.definitions.mcp.repairs import LONGEST_MESSAGE
 from tools.definitions.texts.names import TOOL_NAME
 from tools.definitions.texts.tool_formats import UPSTREAM
-from tools.definitions.vocabulary import Category, ToolType
+from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
 from tools.mcpclient.errors import Unauthorized, UpstreamFailure
 from tools.mcpclient.hub import Stopped
@@ -46,51 +46,6 @@ TIGHTENED = (
     "rate_limit_per_minute", "cost_per_invocation", "cache_ttl", "delivery", "argument_validation",
     "capabilities",
 )  # fmt: skip
-
-
-def mcp_definition(server: str, raw: dict[str, Any], name: Any) -> dict[str, Any]:
-    """As the server describes it; its schemas are kept whole."""
-    definition = {
-        "name": name,
-        "type": ToolType.MCP,
-        "title": (raw.get("title") or "")[:200] or None,
-        "description": raw.get("description") or raw["name"],
-        "category": Category.EXTERNAL_API,
-        "input_schema": raw["inputSchema"],
-        "output_schema": raw.get("outputSchema") or {},
-        "implementation": {"server": server, "tool": raw["name"], "pin": approval_digest(raw)},
-        "metadata": {UPSTREAM: raw},
-    }
-    return {key: value for key, value in definition.items() if value is not None}
-
-
-def renew_definition(server: str, tool: Tool, raw: dict[str, Any], wanted: Any) -> dict[str, Any]:
-    """Updates the server's fields to its current description; fields written by hand are kept.
-
-    Raises `Conflict` where the tool's signature is invalid.
-    """
-    check_current(tool)
-    assert tool.version is not None
-    current = tool.version.definition
-    implementation = current["implementation"]
-    if implementation["server"] != server or implementation["tool"] != raw["name"]:
-        flaw = {"field": "name", "message": "is another tool's; choose another"}
-        raise Malformed("The tool was not accepted.", errors=[flaw])
-    fresh = mcp_definition(server, raw, tool.name)
-    approved = current["metadata"].get(UPSTREAM)
-    old = mcp_definition(server, approved, tool.name) if approved else {}
-    theirs = {
-        key: fresh.get(key, {} if key == "output_schema" else None)
-        for key in ("title", "description", "input_schema", "output_schema")
-        if old and current.get(key) == old.get(key, {} if key == "output_schema" else None)
-    }
-    if current["parameters"] or wanted.get("parameters"):
-        theirs.pop("input_schema", None)
-    own = {
-        "implementation": fresh["implementation"],
-        "metadata": current["metadata"] | fresh["metadata"],
-    }
-    return amended(current, theirs | own | wanted)
 
 
 @dataclass
