@@ -39,7 +39,6 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
         "confirm_rate": ("tools/limits/rate_limits.py:confirm",),
         "find_need": (f"{_ACCEPTANCE}:find_need", f"{_CALL}:confirmation"),
         "reserve_budget": ("tools/limits/budgets.py:reserve",),
-        "put_on_record": (f"{_ACCEPTANCE}:put_on_record",),
         "hold": ("tools/execution/confirmations.py:hold",),
     },
     _PERFORMANCE: {
@@ -53,7 +52,7 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # Functions that refuse beside the gate's own, by the name of the gate.
 _REFUSING: dict[str, tuple[str, ...]] = {
-    "ACCOUNTABLE": ("tools/authorization/facts.py:_audit_halted",),
+    "ACCOUNTABLE": ("tools/authorization/facts.py:audit_halted",),
     "LOAD": ("tools/limits/load_shedder.py:enter",),
     "FAN_OUT": ("tools/limits/answers.py:check_fan_out",),
     "LICENSE": (f"{_LICENSE}:_seated",),
@@ -83,6 +82,27 @@ def _without_steps() -> Iterator[Gate]:
 GATES: tuple[Gate, ...] = (
     *_without_steps(),
     *_without_gates(),
+    (
+        "acceptance without evidence",
+        _ACCEPTANCE,
+        "belonging = [*_evidence(admission), _request_record(admission)]",
+        "belonging = [_request_record(admission)]",
+        (f"{_ACCEPTANCE}:_evidence",),
+    ),
+    (
+        "a call that begins as it is accepted without its START",
+        _ACCEPTANCE,
+        "belonging += start_evidence(admission.performance)",
+        "",
+        ("tools/execution/evidence.py:start_evidence",),
+    ),
+    (
+        "a call that begins as it is accepted with a halted log",
+        _EXECUTION,
+        'accountable AS (SELECT 1 WHERE {HALTED_REASON_SQL.format(name="%(log)s")} IS NULL),',
+        "accountable AS (SELECT 1),",
+        ("tools/execution/rows.py:write_begun",),
+    ),
     (
         "a claim that keeps the fence",
         _EXECUTION,
