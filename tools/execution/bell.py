@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 CHANNEL = "toolcrib:executions"
 NEWS = "toolcrib:news"  # what pages show anew, and nobody waits for
 GLANCE_S = 1.0
+NEWS_S = 0.2
 
 
 @lru_cache(maxsize=1)
@@ -64,15 +65,48 @@ def ring(execution_id: object) -> None:
 
 
 def announce(execution_id: object) -> None:
-    """Say that an execution is new or has begun: open pages look again, waiters sleep on."""
-    _publish(NEWS, execution_id)
+    """Say that an execution is new or has begun: open pages look again, waiters sleep on. It is
+    said within `NEWS_S`, together with others, and costs the call nothing."""
+    _announcements.add(str(execution_id))
 
 
-def _publish(channel: str, execution_id: object) -> None:
+class _Announcements:
+    """What pages are to be told, collected by a thread of this process."""
+
+    def __init__(self) -> None:
+        self._collected: set[str] = set()
+        self._lock = threading.Lock()
+        self._any = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, execution_id: str) -> None:
+        with self._lock:
+            self._collected.add(execution_id)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._publish, name="news", daemon=True)
+                self._thread.start()
+        self._any.set()
+
+    def _publish(self) -> None:
+        while self._any.wait():
+            time.sleep(NEWS_S)
+            with self._lock:
+                self._any.clear()
+                collected, self._collected = self._collected, set()
+            _publish(NEWS, *collected)
+
+
+_announcements = _Announcements()
+
+
+def _publish(channel: str, *execution_ids: object) -> None:
     if pause:
         return
     try:
-        _quick().publish(channel, str(execution_id))
+        with _quick().pipeline(transaction=False) as messages:
+            for execution_id in execution_ids:
+                messages.publish(channel, str(execution_id))
+            messages.execute()
     except redis.RedisError as error:
         pause.begin()
         log.warning("nobody was woken: %s", type(error).__name__)
