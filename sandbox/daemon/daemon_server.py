@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -84,6 +84,9 @@ class Order:
     ticket: str | None = None
 
 
+type Answer = Callable[[SandboxResult, bytes], None]  # to who asked for a run: once
+
+
 class Service:
     """Turns a request into a result; shared by all connections and the doctor."""
 
@@ -114,16 +117,20 @@ class Service:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             order = Order(doctor.ORGANIZATION, profile, limits, json.dumps(body).encode())
-            return self.run(order, WorkerChannel(ours))
+            answers: list[tuple[SandboxResult, bytes]] = []
+            self.run(order, WorkerChannel(ours), lambda *answer: answers.append(answer))
+            return answers[0]
 
-    def serve(self, order: Order, worker: WorkerChannel) -> tuple[SandboxResult, bytes]:
+    def serve(self, order: Order, worker: WorkerChannel, answer: Answer) -> None:
+        """One run. Its result is answered before its slot is replaced and cleared away."""
         profile = self.capability.placed(order.profile)
         refusal = self.capability.refusal(profile.level, profile)
         if refusal is None:
             refusal = self._backends.refusal(profile) or self._too_few_processes(profile)
         if refusal is not None:
-            return refused(ErrorCode.ISOLATION_UNAVAILABLE, refusal), b""
-        return self.run(replace(order, profile=profile), worker)
+            answer(refused(ErrorCode.ISOLATION_UNAVAILABLE, refusal), b"")
+        else:
+            self.run(replace(order, profile=profile), worker, answer)
 
     def _too_few_processes(self, profile: Profile) -> str | None:
         """A runtime beside this Python needs several, and Strict has one where nothing counts."""
@@ -133,18 +140,19 @@ class Service:
             return None
         return "without control groups Strict has one process, and this runtime needs more"
 
-    def run(self, order: Order, worker: WorkerChannel) -> tuple[SandboxResult, bytes]:
+    def run(self, order: Order, worker: WorkerChannel, answer: Answer) -> None:
         received_at = time.monotonic()
         limits = clamp_limits(order.profile.level, order.limits, self.capability.counted)
         order = replace(order, limits=limits)
         try:
             for _ in range(_MOST_DEAD_SLOTS):
                 with self._living(order) as slot, suppress(SlotEnded):
-                    return self._perform(order, slot, worker, received_at)
+                    answer(*self._perform(order, slot, worker, received_at))
+                    return
             raise RunRefused(ErrorCode.LAUNCH_FAILED, "every slot died before it had its job")
         except RunRefused as reason:
             log("run_refused", code=reason.code, reason=str(reason))
-            return refused(reason.code, str(reason)), b""
+            answer(refused(reason.code, str(reason)), b"")
 
     @contextmanager
     def _living(self, order: Order) -> Iterator[SandboxSlot]:
@@ -251,7 +259,9 @@ class WorkerConnection:
             raise SpecInvalid("the profile was not sent on this connection")
         body = self._reader.read()
         order = Order(organization, self._profiles[digest], limits, body, ticket)
-        result, output = self._service.serve(order, worker)
+        self._service.serve(order, worker, self._send_result)
+
+    def _send_result(self, result: SandboxResult, output: bytes) -> None:
         wire.send(self._worker, *wire.result_frames(result, output))
 
 
