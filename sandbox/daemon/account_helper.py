@@ -93,6 +93,7 @@ class AccountHelper:
     def __init__(self, control: socket.socket, owner: int, groups: Sequence[Path]) -> None:
         self._control, self._owner, self._groups = control, owner, groups
         self._free = list(UIDS)
+        self._claims: dict[int, socket.socket] = {}  # by user
         self._children: dict[int, tuple[int, int | None]] = {}  # by pidfd: pid, user
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -149,14 +150,23 @@ class AccountHelper:
         self._control.sendmsg([json.dumps(answer).encode()], [rights] if descriptors else [])
 
     def _start(self, start: Start, received: list[int]) -> tuple[dict[str, int], list[int]]:
-        """The user that was free for the longest time: what the last one left has gone."""
-        if not self._free:
-            raise AccountRequestRefused(f"all {len(UIDS)} accounts of runs are in use")
-        uid, us = self._free.pop(0), os.getpid()
+        uid, us = self._take_user(), os.getpid()
         pid = os.fork()
         if pid == 0:
             _become(start, received, uid, self._owner, us)
         return {"uid": uid}, [self._watch(pid, uid)]
+
+    def _take_user(self) -> int:
+        """The user that was free for the longest time: what the last one left has gone. Raises
+        `AccountRequestRefused`."""
+        for _ in range(len(self._free)):
+            uid = self._free.pop(0)
+            claim = claim_user(uid)
+            if claim is not None:
+                self._claims[uid] = claim
+                return uid
+            self._free.append(uid)
+        raise AccountRequestRefused(f"all {len(UIDS)} accounts of runs are in use")
 
     def _watch(self, pid: int, uid: int | None) -> int:
         pidfd = os.pidfd_open(pid)
@@ -170,6 +180,7 @@ class AccountHelper:
         os.waitpid(pid, 0)
         os.close(pidfd)
         if uid is not None:
+            self._claims.pop(uid).close()
             self._free.append(uid)
 
     def _enter(self, uid: int, pid: int, group: str | None) -> tuple[dict[str, int], list[int]]:
@@ -205,6 +216,18 @@ class AccountHelper:
             finally:
                 os._exit(0)
         self._watch(pid, None)
+
+
+def claim_user(uid: int) -> socket.socket | None:
+    """Held as long as the user is ours; None where another sandboxd of this machine has it. The
+    kernel gives it up with the process that holds it."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0toolcrib-account-{uid}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 def kill_all_of(uid: int) -> None:

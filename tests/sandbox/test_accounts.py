@@ -4,15 +4,17 @@ import os
 import signal
 import subprocess
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from sandbox.daemon import account_helper
-from sandbox.daemon.account_helper import UIDS
+from sandbox.daemon.account_helper import UIDS, claim_user
 from sandbox.daemon.privileges import SANDBOX_UID
 from sandbox.daemon.run_accounts import AccountHelperClient, LeasedAccount, OwnAccounts
 from sandbox.spec import Backend, IsolationLevel, Mount, Profile
+from tests.conditions import until
 from tests.sandbox.run_observer import ENDLESS_S, arrange
 
 NONE = Profile(IsolationLevel.NONE)
@@ -165,6 +167,21 @@ def test_without_the_helper_sandboxd_and_every_run_end(own_daemon, tmp_path):
 def root_child_of(pid: int) -> int:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return next(int(one) for one in children if Path(f"/proc/{one}").stat().st_uid == 0)
+
+
+def test_no_other_daemon_of_the_machine_gives_a_user_that_is_in_use(own_daemon):
+    """The end of one ends all that runs as its users: it must not be another's run."""
+    daemon = own_daemon()
+    user = daemon.run(USER, profile=NONE).output
+    assert claim_user(user) is None
+    daemon.stop(signal.SIGKILL)
+    until(lambda: claim_user(user)).close()
+
+
+def test_a_user_that_another_daemon_has_is_passed_over(own_daemon):
+    with claim_user(UIDS[0]) or nullcontext():  # where there is none, another has it already
+        daemon = own_daemon()
+        assert daemon.run(USER, profile=NONE).output in UIDS[1:]
 
 
 @pytest.mark.parametrize("uid", [UIDS[0], 0, UIDS[-1] + 1])
