@@ -187,10 +187,13 @@ def committed(
 
 @pytest.fixture
 def without_workers(request: pytest.FixtureRequest, committed: None) -> Iterator[None]:
-    """What such a test leaves waiting, no worker of the product takes."""
+    """What such a test leaves waiting, no worker of the product takes, and no later test."""
     running = request.config.stash.get(RUNNING, None)
+    earlier = set(Organization.objects.values_list("pk", flat=True))
     with stopped(running) if running else nullcontext():
         yield
+        left = Execution.objects.filter(status=Status.PENDING).exclude(organization__in=earlier)
+        left.update(status=Status.CANCELLED, completed_at=Now())
 
 
 @pytest.fixture

@@ -33,8 +33,12 @@ def other_agent(organization):
 
 
 @pytest.fixture
-def mine(agent, organization):
-    """Creates any number of calls of one organization."""
+def mine(request, agent, organization):
+    """Creates any number of calls of one organization. In the test's transaction nothing of others
+    waits: whose turn it is would be theirs."""
+    if "committed" not in request.fixturenames:
+        others = Execution.objects.filter(status=Status.PENDING)
+        others.update(status=Status.CANCELLED, completed_at=Now())
     factories.tool(organization)
     return lambda count: [factories.execution(agent) for _ in range(count)]
 
