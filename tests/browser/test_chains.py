@@ -77,7 +77,7 @@ def step(page: Page, name: str, status: str, done: str = "") -> None:
     """The drawing comes to say so of the step; of a loop also how many of its calls are done."""
     own = page.locator(".id", has_text=re.compile(f"^{name}$"))
     box = page.locator(f".flow.chain .at[data-status={status}]", has=own)
-    expect(box.locator(".standing")).to_contain_text(done)
+    expect(box.locator(".status")).to_contain_text(done)
 
 
 def fits(page: Page) -> bool:

@@ -143,9 +143,9 @@ def test_the_focus_comes_back(page: Page) -> None:
 def test_what_was_found_is_said(page: Page) -> None:
     opened(page)
     page.keyboard.type("zzzz")
-    expect(page.locator("#goals-said[data-note=nothing-found]")).not_to_be_empty()
+    expect(page.locator("#palette-status[data-note=nothing-found]")).not_to_be_empty()
     page.locator("#go-to").fill("catalog")
-    expect(page.locator("#goals-said[data-note=found]")).to_contain_text(re.compile("[1-9]"))
+    expect(page.locator("#palette-status[data-note=found]")).to_contain_text(re.compile("[1-9]"))
 
 
 def test_the_dialog_does_not_jump_when_answers_come(page: Page) -> None:

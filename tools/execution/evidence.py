@@ -26,7 +26,8 @@ def is_authentic(tool: CatalogTool, snapshot: Snapshot) -> bool:
 
 
 def start_evidence(performance: Performance) -> list[InsertRow]:
-    """The rows of its record."""
+    """The rows of its record. Its payload is small, and shows before the run that the result's will
+    find room."""
     execution = performance.execution
     evidence: list[InsertRow] = []
     record(
@@ -36,8 +37,8 @@ def start_evidence(performance: Performance) -> list[InsertRow]:
         subject=execution.tool_name,
         digest=performance.tool.digest,
         execution_id=execution.pk,
+        payload={"options": execution.options},
         details={
-            "options": execution.options,
             "session": str(execution.session_id) if execution.session_id else None,
             "requested_groups": execution.requested_groups,
             "granted_groups": sorted(performance.caller.granted_groups),
