@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
 from tests import factories
@@ -19,7 +19,7 @@ from tools.models import Agent, Organization
 
 CALLS = 40
 _COUNTS = """
-    SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0'), sum(n_tup_upd), sum(n_tup_hot_upd)
+    SELECT (SELECT wal_bytes FROM pg_stat_get_backend_wal(pg_backend_pid())), sum(n_tup_upd), sum(n_tup_hot_upd)
     FROM pg_stat_user_tables
 """
 
@@ -36,7 +36,9 @@ class CallCost:
 
 @pytest.fixture
 def performed_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This thread performs what it dispatches, so that the whole call is on one connection."""
+    """This thread performs what it dispatches, and keeps its connection: PostgreSQL counts the WAL
+    of each."""
+    monkeypatch.setattr(connections["default"], "close", lambda: None)
 
     def dispatch(execution_ids: Iterable[UUID]) -> None:
         for execution_id in execution_ids:
@@ -90,9 +92,9 @@ def read_counts() -> tuple[float, ...]:
 def test_a_plain_call_stays_within_its_budget(organization: Organization, agent: Agent) -> None:
     factories.tool(organization)
     cost = cost_of(factories.api(agent), "echo", {"parameters": {"text": "x"}})
-    assert cost.statements <= 8.1
+    assert cost.statements < 9  # beside what is read once a second
     assert cost.commits <= 3
-    assert cost.wal_bytes <= 22_000
+    assert cost.wal_bytes <= 16_000
 
 
 @pytest.mark.usefixtures("without_workers", "performed_here")
@@ -104,6 +106,6 @@ def test_a_limited_call_in_a_session_stays_within_its_budget(
     session = factories.api(agent).post("/sessions", {}).json()["id"]
     body = {"parameters": {"text": "x"}, "session": session}
     cost = cost_of(factories.api(agent), "echo", body)
-    assert cost.statements <= 25.2
+    assert cost.statements < 26
     assert cost.commits <= 4
-    assert cost.wal_bytes <= 26_000
+    assert cost.wal_bytes <= 18_500
