@@ -95,22 +95,15 @@ def record(
         salt, commitments = payloads.commit(payload)
         said |= commitments
         kept = salt, redactor.clean(payload, sensitive)
-    values: dict[str, Any] = {
+    values = _actor_columns(by) | {
         "id": record_id,
-        "organization": by.organization,
         "code": str(event),
         "outcome": str(outcome),
         "reason": reason[:80],
-        "actor_kind": str(by.kind),
-        "actor": by.name[:200],
-        "actor_id": by.id,
-        "token_id": by.token_id,
         # A name from a URL may contain NUL, which no column accepts.
         "subject": subject.replace("\x00", "\ufffd")[:200],
         "subject_digest": digest,
         "execution_id": execution_id,
-        "request_id": by.request_id,
-        "source_ip": by.source_ip,
     }
     text = leaves.canonical_details(said)
     try:
@@ -126,6 +119,18 @@ def record(
     except (DatabaseError, InvalidTag, OSError, ValueError) as error:
         raise Unwritable(f"the audit record {event} cannot be written") from error
     return record_id
+
+
+def _actor_columns(by: Actor) -> dict[str, Any]:
+    return {
+        "organization": by.organization,
+        "actor_kind": str(by.kind),
+        "actor": by.name[:200],
+        "actor_id": by.id,
+        "token_id": by.token_id,
+        "request_id": by.request_id,
+        "source_ip": by.source_ip,
+    }
 
 
 def insert_with_evidence(*rows: InsertRow) -> None:

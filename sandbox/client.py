@@ -74,21 +74,9 @@ class SandboxClient:
         watch = RunWatch(cancelled or threading.Event(), until)
         if spec.profile.network == Network.NONE:
             return self._run(spec, None, watch)
-        if self._egress is None:
-            return _without_egress("no egress broker was named")
-        # The broker hears from us alone what this run may reach.
-        open_ticket = partial(self._egress.open, spec.egress, spec.organization)
-        try:
-            ticket = self._retry_while_unreachable(open_ticket, watch)
-        except (OSError, SpecInvalid) as error:
-            return _without_egress(f"it took no ticket: {error}")
-        if ticket is None:
-            return _not_begun()
-        result = self._run(spec, ticket.name, watch)
-        try:
-            return _with_tally(result, ticket.close())
-        except OSError:  # the broker died, and with it what it had counted
-            return replace(result, usage=replace(result.usage, network_requests=None))
+        return self._with_ticket(
+            spec.egress, spec.organization, watch, lambda name: self._run(spec, name, watch)
+        )
 
     def exchange(
         self,
@@ -103,23 +91,39 @@ class SandboxClient:
         """Requests of this process itself, through the egress broker and in no sandbox. `work` gets
         the door to make them by; its value is the output, a `ToolError` of it the failure."""
         watch = RunWatch(cancelled, until)
+        near, far = socket.socketpair()
+
+        def make_requests(_ticket: str) -> SandboxResult:
+            far.close()  # the broker has its own, whose end is to be noticed
+            return _exchanged(work, _WatchedDoor(near, watch, wall_s))
+
+        with near, far:
+            return self._with_ticket(egress, organization, watch, make_requests, far)
+
+    def _with_ticket(
+        self,
+        egress: EgressPolicy,
+        organization: str,
+        watch: "RunWatch",
+        work: Callable[[str], SandboxResult],
+        door: socket.socket | None = None,
+    ) -> SandboxResult:
+        """The result of `work`, which gets the ticket's name, with what the broker counted."""
         if self._egress is None:
             return _without_egress("no egress broker was named")
-        near, far = socket.socketpair()
-        with near:
-            with far:
-                open_ticket = partial(self._egress.open, egress, organization, far)
-                try:
-                    ticket = self._retry_while_unreachable(open_ticket, watch)
-                except (OSError, SpecInvalid) as error:
-                    return _without_egress(f"it took no ticket: {error}")
-            if ticket is None:
-                return _not_begun()
-            result = _exchanged(work, _WatchedDoor(near, watch, wall_s))
-            try:
-                return _with_tally(result, ticket.close())
-            except OSError:  # the broker died, and with it what it had counted
-                return replace(result, usage=replace(result.usage, network_requests=None))
+        # The broker hears from us alone what this run may reach.
+        open_ticket = partial(self._egress.open, egress, organization, door)
+        try:
+            ticket = self._retry_while_unreachable(open_ticket, watch)
+        except (OSError, SpecInvalid) as error:
+            return _without_egress(f"it took no ticket: {error}")
+        if ticket is None:
+            return _not_begun()
+        result = work(ticket.name)
+        try:
+            return _with_tally(result, ticket.close())
+        except OSError:  # the broker died, and with it what it had counted
+            return replace(result, usage=replace(result.usage, network_requests=None))
 
     def _run(self, spec: SandboxSpec, ticket: str | None, watch: "RunWatch") -> SandboxResult:
         try:

@@ -36,14 +36,12 @@ from tools.policy.gates import Stage
 
 def accept(admission: Admission) -> Execution:
     """The row of a call that may be made. Raises `Refused`; nothing is taken then."""
-    try:
+    with ExitStack() as undo:
+        undo.callback(admission.give_place_back)
         with ExitStack() as admission.transaction:
             for step in ACCEPTANCE:
                 step(admission)
-    except BaseException:
-        if admission.place is not None:
-            admission.place.close()
-        raise
+        undo.pop_all()
     return admission.accepted
 
 

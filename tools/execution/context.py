@@ -73,6 +73,11 @@ class Admission:
         self.limits = CountedLimits(self.call.id)
         self.snapshot = pins.snapshot_for(self.caller, self.call.session)
 
+    def give_place_back(self) -> None:
+        """Where the call has one: it is not performed here after all."""
+        if self.place is not None:
+            self.place.close()
+
     @property
     def rate(self) -> Rate | None:
         return self.limits.rate_state
