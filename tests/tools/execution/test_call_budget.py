@@ -19,7 +19,8 @@ from tools.models import Agent, Organization
 
 CALLS = 40
 _COUNTS = """
-    SELECT (SELECT wal_bytes FROM pg_stat_get_backend_wal(pg_backend_pid())), sum(n_tup_upd), sum(n_tup_hot_upd)
+    SELECT (SELECT wal_bytes FROM pg_stat_get_backend_wal(pg_backend_pid())),
+        sum(n_tup_upd), sum(n_tup_hot_upd)
     FROM pg_stat_user_tables
 """
 
