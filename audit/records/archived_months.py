@@ -16,10 +16,9 @@ from pathlib import Path
 
 from django.db import connection
 
-from audit import partitions
+from audit import partitions, shared_files
 from audit.models import AuditSegment
 from audit.partitions import Partition, PartitionBusy
-from audit.shared_files import file_sha256
 
 log = logging.getLogger(__name__)
 RECORDS = "audit_auditrecord"
@@ -62,7 +61,7 @@ def drop_archived_months(before: datetime, directory: Path) -> list[Partition]:
 def is_intact(segment: AuditSegment, directory: Path) -> bool:
     """Whether the file of a segment is there, and what was written."""
     path = directory / segment.file
-    return path.is_file() and file_sha256(path) == segment.sha256
+    return path.is_file() and shared_files.file_sha256(path) == segment.sha256
 
 
 def _drop_unless_kept(month: Partition, archived: Sequence[ArchivedRange]) -> bool:

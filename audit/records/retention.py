@@ -42,9 +42,8 @@ WHERE l.log_id = %s AND l.index >= %s AND l.index < %s AND r.occurred_at >= %s
 ORDER BY l.index LIMIT 1
 """
 _LINES = f"""
-SELECT {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac
-FROM audit_auditleaf l JOIN audit_auditrecord r ON r.id = l.record_id
-WHERE l.log_id = %s AND l.index >= %s AND l.index < %s ORDER BY l.index
+SELECT r.id, {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac
+FROM audit_auditrecord r WHERE r.id = ANY(%s)
 """  # noqa: S608
 # Of a range of a log: those of months that stay, and the others.
 _STAYING = """
@@ -217,10 +216,14 @@ def _create_segment(due: DueRange, sha256: str) -> AuditSegment | None:
 def range_lines(due: LogRange) -> Iterator[bytes]:
     """The sealed lines in the order of their leaves."""
     for first in range(due.first, due.end, BATCH):
+        batch = AuditLeaf.objects.filter(
+            log=due.log, index__gte=first, index__lt=min(first + BATCH, due.end)
+        )
+        ids = [*batch.order_by("index").values_list("record_id", flat=True)]
         with connection.cursor() as cursor:
-            cursor.execute(_LINES, [due.log.pk, first, min(first + BATCH, due.end)])
-            rows = cursor.fetchall()
-        for body, moment, mac in rows:
+            cursor.execute(_LINES, [ids])  # not a join, which would read months of other records
+            rows = {row[0]: row[1:] for row in cursor.fetchall()}
+        for body, moment, mac in (rows[record_id] for record_id in ids if record_id in rows):
             yield leaves.leaf_line(body.encode(), bytes(mac), moment) + b"\n"
 
 

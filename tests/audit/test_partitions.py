@@ -45,7 +45,7 @@ def execute(statement, *values):
 
 
 @contextmanager
-def elsewhere():
+def other_session():
     """Another session, in the same schema."""
     with psycopg.connect(**connection.get_connection_params()) as other:
         yield other
@@ -56,7 +56,9 @@ def written():
 
 
 def place_of(identifier, table=TABLE, key="id"):
-    return execute(f"SELECT tableoid::regclass::text FROM {table} WHERE {key} = %s", identifier)[0][0]
+    return execute(f"SELECT tableoid::regclass::text FROM {table} WHERE {key} = %s", identifier)[0][
+        0
+    ]
 
 
 def names(table=TABLE):
@@ -88,7 +90,7 @@ def test_what_is_new_falls_into_the_earlier_rows_until_the_month_is_over(things)
     execute("INSERT INTO thing (id) VALUES (%s)", new)
     assert place_of(new, "thing") == "thing_earlier"
     made = partitions.make_partitions("thing", "id")
-    assert f"thing_{Month.of(datetime.now(UTC))}" not in made and made
+    assert f"thing_{Month.from_moment(datetime.now(UTC))}" not in made and made
     assert partitions.months_ahead("thing") == partitions.AHEAD
 
 
@@ -124,8 +126,8 @@ def test_every_partition_has_the_tables_indexes_keys_grants_and_options(place):
     kinds = execute("SELECT contype FROM pg_constraint WHERE conrelid = %s::regclass", name)
     assert {kind for (kind,) in kinds} >= {"c", "p", "f"}
     (found,) = execute(
-        "SELECT reloptions, has_table_privilege(oid, 'TRUNCATE'), has_table_privilege(oid, 'UPDATE')"
-        " FROM pg_class WHERE oid = %s::regclass",
+        "SELECT reloptions, has_table_privilege(oid, 'TRUNCATE'),"
+        " has_table_privilege(oid, 'UPDATE') FROM pg_class WHERE oid = %s::regclass",
         name,
     )
     assert found == (["fillfactor=70"], False, True)
@@ -161,14 +163,14 @@ def test_all_tables_get_theirs_and_how_many_is_measured(ledger):
     assert len(partitions.make_all_partitions()) == 2 * (partitions.AHEAD + 1)
     assert metrics.partitions_ahead.labels(TABLE)._value.get() == partitions.AHEAD
     made = written()
-    assert place_of(made) == f"{TABLE}_{Month.of(datetime.now(UTC))}"
+    assert place_of(made) == f"{TABLE}_{Month.from_moment(datetime.now(UTC))}"
 
 
 def test_rows_of_a_month_without_a_partition_move_when_it_gets_one(ledger):
     made = written()
     assert place_of(made) == f"{TABLE}_default"
     partitions.make_partitions(TABLE, "id")
-    assert place_of(made) == f"{TABLE}_{Month.of(datetime.now(UTC))}"
+    assert place_of(made) == f"{TABLE}_{Month.from_moment(datetime.now(UTC))}"
     with pytest.raises(DatabaseError, match="evidence"):
         AuditRecord.objects.filter(pk=made).delete()
 
@@ -185,7 +187,7 @@ def test_too_many_of_them_stay_and_it_is_said(ledger, monkeypatch, caplog):
 
 
 def test_a_lock_is_waited_for_only_for_a_moment(ledger):
-    with elsewhere() as other:
+    with other_session() as other:
         other.execute(f"SELECT FROM {TABLE}")
         with pytest.raises(PartitionBusy):
             partitions.make_partitions(TABLE, "id")
@@ -193,7 +195,7 @@ def test_a_lock_is_waited_for_only_for_a_moment(ledger):
 
 
 def test_two_at_once_make_each_partition_once(ledger):
-    with elsewhere() as other:
+    with other_session() as other:
         key = f"toolcrib:partitions:{TABLE}"
         other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
         with pytest.raises(PartitionBusy):
@@ -202,7 +204,7 @@ def test_two_at_once_make_each_partition_once(ledger):
 
 def test_records_are_written_while_partitions_are_made(ledger):
     partitions.make_partitions(TABLE, "id")
-    with elsewhere() as other:
+    with other_session() as other:
         other.execute(f"INSERT INTO {TABLE} SELECT (jsonb_populate_record(NULL::{TABLE}, %s)).*", [
             psycopg.types.json.Jsonb(ROW | {"id": str(uuid7())})
         ])  # fmt: skip
@@ -222,7 +224,7 @@ def test_a_record_is_looked_for_in_the_partition_of_its_id(ledger):
     partitions.make_all_partitions()
     rows = execute("EXPLAIN SELECT * FROM audit_auditrecord WHERE id = %s", uuid7())
     plan = " ".join(line for (line,) in rows)
-    assert f"{TABLE}_{Month.of(datetime.now(UTC))}" in plan
+    assert f"{TABLE}_{Month.from_moment(datetime.now(UTC))}" in plan
     assert "default" not in plan and "Append" not in plan
 
 
