@@ -64,6 +64,7 @@ _SPLIT = """
 DO $split$
 DECLARE
     plain regclass := '{table}'::regclass;
+    suffix text := CASE WHEN EXISTS (SELECT FROM {table}) THEN '_earlier' ELSE '_default' END;
     constraints text[]; indexes text[]; triggers text[]; one record; statement text;
 BEGIN
     IF EXISTS (SELECT FROM pg_policy WHERE polrelid = plain)
@@ -89,7 +90,7 @@ BEGIN
     FOR one IN SELECT indexrelid::regclass AS name, relname FROM pg_index
         JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = plain LOOP
         EXECUTE format(
-            'ALTER INDEX %s RENAME TO %I', one.name, left(one.relname, 55) || '_earlier'
+            'ALTER INDEX %s RENAME TO %I', one.name, left(one.relname, 55) || suffix
         );
     END LOOP;
     FOR one IN SELECT tgname FROM pg_trigger
@@ -112,6 +113,9 @@ DO $new$
 DECLARE
     one record; options text;
 BEGIN
+    IF {needless} THEN
+        RETURN;
+    END IF;
     SELECT array_to_string(reloptions, ', ') INTO options FROM pg_class
     WHERE oid = coalesce(to_regclass('{table}_default'), to_regclass('{table}_earlier'));
     EXECUTE format('CREATE TABLE {name} (LIKE {table} INCLUDING ALL EXCLUDING INDEXES) %s',
@@ -151,7 +155,8 @@ BEGIN
         EXECUTE format('ALTER TABLE {table} ATTACH PARTITION {table}_earlier'
             ' FOR VALUES FROM (MINVALUE) TO (%L)', boundary);
     ELSE
-        DROP TABLE {table}_earlier;
+        ALTER TABLE {table}_earlier RENAME TO {table}_default;
+        ALTER TABLE {table} ATTACH PARTITION {table}_default DEFAULT;
     END IF;
     FOREACH statement IN ARRAY coalesce(references_to_it, '{{}}') LOOP
         EXECUTE statement;
@@ -213,14 +218,19 @@ def first_id(moment: datetime) -> UUID:
 def partition_table_sql(table: str, key: str) -> list[str]:
     """Statements of a migration that partition a plain table by its key, a UUIDv7.
 
-    The table becomes a partition as it is, with one scan of it, and without one if it is empty.
+    The table becomes a partition as it is, with one scan of it; an empty one is the default.
     Constraints, foreign keys in both directions, indexes, triggers, defaults and grants are those
     of the partitioned table then, and of each partition.
     """
     grants = _COPY_GRANTS.format(source="plain", target=table)
     return [
         _SPLIT.format(table=table, key=key, grants=grants),
-        _new_partition_sql(table, f"{table}_default", "DEFAULT"),
+        _new_partition_sql(
+            table,
+            f"{table}_default",
+            "DEFAULT",
+            needless=f"NOT EXISTS (SELECT FROM {table}_earlier)",
+        ),
         _ATTACH_EARLIER.format(table=table, key=key, boundary=_BOUNDARY_SQL),
     ]
 
@@ -365,9 +375,11 @@ def _covered(known: Sequence[Partition], month: Month) -> bool:
     return any(one.contains(month.first_id) for one in known)
 
 
-def _new_partition_sql(table: str, name: str, bounds: str) -> str:
+def _new_partition_sql(table: str, name: str, bounds: str, needless: str = "false") -> str:
     grants = _COPY_GRANTS.format(source=f"'{table}'::regclass", target=name)
-    return _NEW_PARTITION.format(table=table, name=name, bounds=bounds, grants=grants)
+    return _NEW_PARTITION.format(
+        table=table, name=name, bounds=bounds, grants=grants, needless=needless
+    )
 
 
 def _read_partition(table: str, name: str, bounds: str) -> Partition:
