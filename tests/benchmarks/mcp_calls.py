@@ -30,8 +30,8 @@ from sandbox.egress.dial import Dialer, Resolver, client_context  # noqa: E402
 from sandbox.egress.rules.addresses import AddressGate, read_network  # noqa: E402
 from sandbox.egress.rules.grammar import Url  # noqa: E402
 from tests.stubs.mcp import MODERN, mcp_serving  # noqa: E402
-from tools.mcpclient.hub import Endpoint, Hub  # noqa: E402
-from tools.mcpclient.streamable import Streamable  # noqa: E402
+from tools.mcpclient.hub import McpClientPool, McpEndpoint  # noqa: E402
+from tools.mcpclient.streamable import StreamableHttpTransport  # noqa: E402
 
 ARGUMENTS = {"a": 1, "b": "two"}
 
@@ -45,7 +45,7 @@ def main() -> None:
     server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, options.era))
     server.start()
     url = ours.recv()
-    hub = Hub()
+    hub = McpClientPool()
     ways = _ways(hub, url)
     try:
         times = _measured(ways, options.calls)
@@ -64,7 +64,7 @@ def _serve(pipe: Connection, era: str) -> None:
             stub.web.seen.clear()
 
 
-def _ways(hub: Hub, url: str) -> dict[str, Callable[[], Any]]:
+def _ways(hub: McpClientPool, url: str) -> dict[str, Callable[[], Any]]:
     target = urlsplit(url)
     connection = http.client.HTTPConnection(target.hostname or "", target.port or 80)
     body, headers = _message()
@@ -100,9 +100,11 @@ def _message() -> tuple[bytes, dict[str, str]]:
     return json.dumps(message).encode(), headers
 
 
-def _endpoint(url: str, name: str, fresh_s: float) -> Endpoint:
+def _endpoint(url: str, name: str, fresh_s: float) -> McpEndpoint:
     dialer = Dialer(Resolver(), AddressGate([read_network("127.0.0.0/8")]), client_context())
-    return Endpoint(name, name, lambda: Streamable(Url.parse(url), [], dialer), fresh_s=fresh_s)
+    return McpEndpoint(
+        name, name, lambda: StreamableHttpTransport(Url.parse(url), [], dialer), fresh_s=fresh_s
+    )
 
 
 def _measured(ways: dict[str, Callable[[], Any]], calls: int) -> dict[str, list[float]]:

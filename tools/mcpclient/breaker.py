@@ -7,23 +7,23 @@ import threading
 import time
 from collections.abc import Callable
 
-AFTER = 5  # failures in a row
-PAUSE_S = 5.0
+FAILURES_TO_OPEN = 5  # failures in a row
+FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 60.0
 
 
-class Breaker:
+class CircuitBreaker:
     """Closed, open, or half open: then one request at a time may try."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._failures, self._pause_s = 0, PAUSE_S
+        self._failures, self._pause_s = 0, FIRST_PAUSE_S
         self._again_at, self._probing_until = 0.0, 0.0
         self.untried = True  # nothing has come from the server yet
 
     @property
     def open(self) -> bool:
-        return self._failures >= AFTER
+        return self._failures >= FAILURES_TO_OPEN
 
     def admits(self, probe_s: float = 30.0) -> bool:
         """Whether to try. Who is let through while it is open says how it went."""
@@ -38,7 +38,7 @@ class Breaker:
 
     def succeeded(self) -> None:
         with self._lock:
-            self._failures, self._pause_s, self.untried = 0, PAUSE_S, False
+            self._failures, self._pause_s, self.untried = 0, FIRST_PAUSE_S, False
             self._probing_until = 0.0
 
     def failed(self) -> None:

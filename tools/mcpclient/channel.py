@@ -3,23 +3,27 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from tools.mcpclient.messages import Message, Request
+from tools.mcpclient.messages import JsonRpcMessage, JsonRpcRequest
 
-Hear = Callable[[Message], bytes | None]  # what the server said by itself; what we answer to it
-PROBE_S = 10.0  # a server that knows nothing of the newest protocol may not answer at all
+MessageHandler = Callable[
+    [JsonRpcMessage], bytes | None
+]  # what the server said by itself; what we answer to it
+PROBE_TIMEOUT_S = 10.0  # a server that knows nothing of the newest protocol may not answer at all
 
 
-class Channel(Protocol):
+class McpTransport(Protocol):
     modern: bool  # whether the newest protocol may be tried on it
     probe_s: float  # and for how long its answer is waited for
 
-    async def ask(self, request: Request, version: str, hear: Hear) -> Message:
+    async def ask(
+        self, request: JsonRpcRequest, version: str, hear: MessageHandler
+    ) -> JsonRpcMessage:
         """The answer. Sets `request.sent`. Raises UpstreamFailure."""
 
     async def tell(self, message: bytes, version: str) -> None:
         """A notification. Raises UpstreamFailure."""
 
-    async def abandon(self, request: Request, version: str) -> None:
+    async def abandon(self, request: JsonRpcRequest, version: str) -> None:
         """Nobody waits for the answer any more. Raises UpstreamFailure."""
 
     def begin(self) -> None:

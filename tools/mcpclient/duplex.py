@@ -3,32 +3,40 @@
 import asyncio
 from abc import ABC, abstractmethod
 
-from tools.mcpclient.channel import PROBE_S, Hear
-from tools.mcpclient.errors import Lost, NeverBegan, SessionGone, Unusable, UpstreamFailure
+from tools.mcpclient.channel import PROBE_TIMEOUT_S, MessageHandler
+from tools.mcpclient.errors import (
+    AnswerLost,
+    InvalidAnswer,
+    SessionExpired,
+    UpstreamFailure,
+    UpstreamUnavailable,
+)
 from tools.mcpclient.messages import (
-    Message,
-    Request,
+    JsonRpcMessage,
+    JsonRpcRequest,
+    encode_notification,
+    encode_reply,
+    encode_request,
     is_answer,
-    notification_bytes,
-    reply_to,
-    request_bytes,
 )
 
-MOST_WAITING = 1_000
-DISCOVER = "server/discover"  # with the newest protocol the first thing that is asked
+MOST_PENDING_REQUESTS = 1_000
+DISCOVER_METHOD = "server/discover"  # with the newest protocol the first thing that is asked
 
 
-class Duplex(ABC):
+class StreamTransport(ABC):
     """`_connect` starts the stream and has `_take` called with what comes; when it ends, whoever
     did that calls `_ended`."""
 
     modern = False
-    probe_s = PROBE_S
+    probe_s = PROBE_TIMEOUT_S
 
     def __init__(self) -> None:
-        self._waiting: dict[int, tuple[Request, Hear, asyncio.Future[Message]]] = {}
+        self._waiting: dict[
+            int, tuple[JsonRpcRequest, MessageHandler, asyncio.Future[JsonRpcMessage]]
+        ] = {}
         self._alive = False
-        self._hear: Hear | None = None
+        self._hear: MessageHandler | None = None
 
     @abstractmethod
     async def _connect(self) -> None:
@@ -42,21 +50,23 @@ class Duplex(ABC):
     async def _hang_up(self) -> None:
         """Raises nothing."""
 
-    async def ask(self, request: Request, version: str, hear: Hear) -> Message:
+    async def ask(
+        self, request: JsonRpcRequest, version: str, hear: MessageHandler
+    ) -> JsonRpcMessage:
         if not self._alive:
-            if version and request.method != DISCOVER:
-                raise SessionGone("The MCP server ended the stream.")
+            if version and request.method != DISCOVER_METHOD:
+                raise SessionExpired("The MCP server ended the stream.")
             await self._connect()
             self._alive = True
-        if len(self._waiting) >= MOST_WAITING:
-            raise NeverBegan("Too many calls wait for the MCP server.")
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        if len(self._waiting) >= MOST_PENDING_REQUESTS:
+            raise UpstreamUnavailable("Too many calls wait for the MCP server.")
+        answer: asyncio.Future[JsonRpcMessage] = asyncio.get_running_loop().create_future()
         self._hear, self._waiting[request.id] = hear, (request, hear, answer)
         request.sent = True
         try:
-            await self._write(request_bytes(request, version))
+            await self._write(encode_request(request, version))
             return await answer
-        except NeverBegan:
+        except UpstreamUnavailable:
             request.sent = False
             raise
         finally:
@@ -66,19 +76,19 @@ class Duplex(ABC):
         if self._alive:
             await self._write(message)
 
-    async def abandon(self, request: Request, version: str) -> None:
+    async def abandon(self, request: JsonRpcRequest, version: str) -> None:
         params = {"requestId": request.id, "reason": "the caller gave the call up"}
-        await self.tell(notification_bytes("notifications/cancelled", params), version)
+        await self.tell(encode_notification("notifications/cancelled", params), version)
 
     def begin(self) -> None:
         """The next session has a stream of its own; `_connect` ends the one before."""
         self._alive = False
 
     async def close(self, version: str) -> None:
-        self._ended(Lost("The conversation with the MCP server was ended."))
+        self._ended(AnswerLost("The conversation with the MCP server was ended."))
         await self._hang_up()
 
-    async def _take(self, message: Message) -> bool:
+    async def _take(self, message: JsonRpcMessage) -> bool:
         """One message from the other side; True for an answer that somebody waited for."""
         if is_answer(message):
             number = message.get("id")
@@ -89,7 +99,7 @@ class Duplex(ABC):
         hearers = [hear for _, hear, _ in self._waiting.values()]
         for hear in hearers or ([self._hear] if self._hear else []):
             hear(message)
-        reply = reply_to(message)
+        reply = encode_reply(message)
         if reply is not None:
             await self._write(reply)
         return False
@@ -101,6 +111,6 @@ class Duplex(ABC):
                 answer.set_exception(problem)
 
 
-def never_usable(problem: UpstreamFailure) -> UpstreamFailure:
+def stream_error(problem: UpstreamFailure) -> UpstreamFailure:
     """What those who wait are told of a stream that ended so."""
-    return problem if isinstance(problem, Unusable) else Lost(str(problem))
+    return problem if isinstance(problem, InvalidAnswer) else AnswerLost(str(problem))

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from tools.mcpclient.challenge import Challenge
+from tools.mcpclient.challenge import AuthenticationChallenge
 
 LONGEST_QUOTE = 2_000
 
@@ -23,25 +23,25 @@ class UpstreamFailure(Exception):
     data: object = None
 
 
-class NeverBegan(UpstreamFailure):
+class UpstreamUnavailable(UpstreamFailure):
     """The server has not the whole of the request, or said that it did not take it."""
 
     code = UpstreamCode.UNAVAILABLE
 
 
-class SessionGone(NeverBegan):
+class SessionExpired(UpstreamUnavailable):
     """The server has forgotten our session; with a new one the request may be sent again."""
 
 
-class Busy(NeverBegan):
+class UpstreamBusy(UpstreamUnavailable):
     """The server is there and has had enough of whoever asked: that says nothing about others."""
 
 
-class Lost(UpstreamFailure):
+class AnswerLost(UpstreamFailure):
     """The server has the request; its answer did not come, or not whole."""
 
 
-class Unusable(UpstreamFailure):
+class InvalidAnswer(UpstreamFailure):
     """The server answered, against the protocol or beyond our bounds; `answer` is what came, where
     it is the answer to a call."""
 
@@ -52,14 +52,14 @@ class Unusable(UpstreamFailure):
         self.answer = answer
 
 
-class NotAllowed(UpstreamFailure):
+class UpstreamRefused(UpstreamFailure):
     code = UpstreamCode.REFUSED
 
 
-class Unauthorized(NotAllowed):
+class Unauthorized(UpstreamRefused):
     """The server wants other credentials than it was given, and says which."""
 
-    def __init__(self, message: str, challenge: Challenge) -> None:
+    def __init__(self, message: str, challenge: AuthenticationChallenge) -> None:
         super().__init__(message)
         self.challenge = challenge
 
@@ -74,7 +74,7 @@ class InputRequired(UpstreamFailure):
         self.requests, self.state = requests, state
 
 
-class Changed(UpstreamFailure):
+class ToolChanged(UpstreamFailure):
     """The tool is not the one that was approved; `seen` is what stands there now, if anything."""
 
     code = UpstreamCode.CHANGED
@@ -84,7 +84,7 @@ class Changed(UpstreamFailure):
         self.seen = seen
 
 
-class Answered(UpstreamFailure):
+class JsonRpcError(UpstreamFailure):
     """An error of JSON-RPC."""
 
     def __init__(self, number: int, text: str, data: object = None) -> None:
@@ -92,7 +92,7 @@ class Answered(UpstreamFailure):
         self.number, self.text, self.data = number, text, data
 
 
-def quoted(text: object, longest: int = LONGEST_QUOTE) -> str:
+def quote_text(text: object, longest: int = LONGEST_QUOTE) -> str:
     """What a server said, as it may stand in a message of ours."""
     if not isinstance(text, str):
         return ""

@@ -15,24 +15,30 @@ from sandbox.egress.dial import Dialer, UpstreamConnection
 from sandbox.egress.entry_points.streams import ByteStream
 from sandbox.egress.rules.egress_policy import Denied
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
-from tools.mcpclient.challenge import read_challenge
-from tools.mcpclient.errors import Lost, NeverBegan, Unauthorized, Unusable, quoted
-from tools.mcpclient.messages import MOST_BYTES
+from tools.mcpclient.challenge import parse_challenge
+from tools.mcpclient.errors import (
+    AnswerLost,
+    InvalidAnswer,
+    Unauthorized,
+    UpstreamUnavailable,
+    quote_text,
+)
+from tools.mcpclient.messages import MOST_MESSAGE_BYTES
 
 MOST_CONNECTIONS = 32
-KEPT_S = 4.0  # many servers close after five; one that says so is kept longer
-_LONGEST_KEPT_S = 60.0
+KEEP_ALIVE_S = 4.0  # many servers close after five; one that says so is kept longer
+_LONGEST_KEEP_ALIVE_S = 60.0
 _HEADER_BYTES = 64 * 1024
-_MOST_INTERIM = 16
+_MOST_INTERIM_RESPONSES = 16
 _LONGEST_ADDRESS = 300
-_DRAIN_S = 1.0
+_DRAIN_TIMEOUT_S = 1.0
 _DRAIN_BYTES = 64 * 1024
-_TIMEOUT = re.compile(r"timeout\s*=\s*(\d{1,5})", re.IGNORECASE)
+_KEEP_ALIVE_TIMEOUT = re.compile(r"timeout\s*=\s*(\d{1,5})", re.IGNORECASE)
 
 Headers = list[tuple[str, str]]
 
 
-class Answer:
+class McpHttpResponse:
     """Status and headers; the body is still to come."""
 
     def __init__(self, connection: "_Connection", response: h11.Response) -> None:
@@ -53,23 +59,23 @@ class Answer:
         while isinstance(event := await self._connection.event(), h11.Data):
             yield bytes(event.data)
 
-    async def whole(self, most: int = MOST_BYTES) -> bytes:
+    async def whole(self, most: int = MOST_MESSAGE_BYTES) -> bytes:
         """Raises Lost, Unusable."""
         body = bytearray()
         async for piece in self.pieces():
             body += piece
             if len(body) > most:
-                raise Unusable(f"The MCP server answered with more than {most} bytes.")
+                raise InvalidAnswer(f"The MCP server answered with more than {most} bytes.")
         return bytes(body)
 
 
-def refused(answer: Answer) -> Unauthorized:
+def unauthorized_error(answer: McpHttpResponse) -> Unauthorized:
     """Of a status 401 or 403."""
     message = f"The MCP server refused our credentials (status {answer.status})."
-    return Unauthorized(message, read_challenge(answer.headers.get("www-authenticate", "")))
+    return Unauthorized(message, parse_challenge(answer.headers.get("www-authenticate", "")))
 
 
-def redirected(answer: Answer, url: Url) -> Unusable:
+def redirect_error(answer: McpHttpResponse, url: Url) -> InvalidAnswer:
     """Of a status from 300 to 399: where to, without a query, which may hold a secret."""
     here = f"{url.scheme}://{url.authority}{url.target}"
     try:
@@ -78,14 +84,14 @@ def redirected(answer: Answer, url: Url) -> Unusable:
         there = url
     if there == url:
         message = f"The MCP server redirects (status {answer.status}); that is not followed."
-        return Unusable(message)
-    address = quoted(f"{there.scheme}://{there.authority}{there.path}", _LONGEST_ADDRESS)
+        return InvalidAnswer(message)
+    address = quote_text(f"{there.scheme}://{there.authority}{there.path}", _LONGEST_ADDRESS)
     same = (there.scheme, there.host, there.port) == (url.scheme, url.host, url.port)
     advice = "enter that address" if same else "enter that address if you trust it"
-    return Unusable(f"The MCP server redirects to {address}; that is not followed: {advice}.")
+    return InvalidAnswer(f"The MCP server redirects to {address}; that is not followed: {advice}.")
 
 
-class Origin:
+class OriginConnections:
     """The connections to the host of one URL."""
 
     def __init__(self, url: Url, dialer: Dialer) -> None:
@@ -98,13 +104,13 @@ class Origin:
     @asynccontextmanager
     async def exchange(
         self, method: str, target: str, headers: Headers, body: bytes = b""
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[McpHttpResponse]:
         """Raises NeverBegan, Lost and Unusable."""
         async with self._room:
             connection = await self._sent(method, target, headers, body)
             answer = None
             try:
-                answer = Answer(connection, await connection.response())
+                answer = McpHttpResponse(connection, await connection.response())
                 yield answer
             finally:
                 if connection.finished():
@@ -114,17 +120,17 @@ class Origin:
                 else:
                     connection.close()
 
-    def _drain_later(self, connection: "_Connection", answer: Answer) -> None:
+    def _drain_later(self, connection: "_Connection", answer: McpHttpResponse) -> None:
         """A stream ends soon after its answer; then the connection may be used again."""
         task = asyncio.get_running_loop().create_task(self._drained(connection, answer))
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)
 
-    async def _drained(self, connection: "_Connection", answer: Answer) -> None:
+    async def _drained(self, connection: "_Connection", answer: McpHttpResponse) -> None:
         try:
-            async with asyncio.timeout(_DRAIN_S):
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
                 await answer.whole(_DRAIN_BYTES)
-        except (Lost, Unusable, TimeoutError):
+        except (AnswerLost, InvalidAnswer, TimeoutError):
             connection.close()
         except BaseException:
             connection.close()
@@ -144,7 +150,7 @@ class Origin:
         while (kept := self._fresh()) is not None:
             try:
                 await kept.send(request, body)
-            except NeverBegan:
+            except UpstreamUnavailable:
                 continue
             return kept
         made = await self._connected()
@@ -163,13 +169,13 @@ class Origin:
         try:
             line = await self._dialer.connect(self._url.host, self._url.port, self._turns)
         except Denied as refusal:
-            raise NeverBegan(f"The MCP server cannot be reached: {refusal}.") from None
+            raise UpstreamUnavailable(f"The MCP server cannot be reached: {refusal}.") from None
         try:
             secure = self._url.scheme == "https"
             stream = await self._dialer.secure(line, self._url.host) if secure else line.stream
         except Denied as refusal:
             line.stream.close()
-            raise NeverBegan(f"The MCP server cannot be reached: {refusal}.") from None
+            raise UpstreamUnavailable(f"The MCP server cannot be reached: {refusal}.") from None
         except BaseException:
             line.stream.close()
             raise
@@ -187,7 +193,7 @@ class _Connection:
     def __init__(self, line: UpstreamConnection, stream: ByteStream) -> None:
         self._line, self._stream = line, stream
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEADER_BYTES)
-        self._kept_s = KEPT_S
+        self._kept_s = KEEP_ALIVE_S
         self._until = 0.0
         self._ended = False
 
@@ -199,18 +205,18 @@ class _Connection:
             await self._stream.send(b"".join(part for part in data if part))
         except OSError:
             self.close()
-            raise NeverBegan("The MCP server closed the connection.") from None
+            raise UpstreamUnavailable("The MCP server closed the connection.") from None
         except BaseException:
             self.close()
             raise
 
     async def response(self) -> h11.Response:
-        for _ in range(_MOST_INTERIM):
+        for _ in range(_MOST_INTERIM_RESPONSES):
             event = await self.event()
             if isinstance(event, h11.Response):
                 self._note_patience(event)
                 return event
-        raise Unusable("The MCP server answered with interim answers alone.")
+        raise InvalidAnswer("The MCP server answered with interim answers alone.")
 
     async def event(self) -> object:
         try:
@@ -220,18 +226,18 @@ class _Connection:
                 self._http.receive_data(received)
         except h11.RemoteProtocolError:
             if self._ended:
-                raise Lost("The MCP server closed the connection midway.") from None
-            raise Unusable("The MCP server's answer is no HTTP.") from None
+                raise AnswerLost("The MCP server closed the connection midway.") from None
+            raise InvalidAnswer("The MCP server's answer is no HTTP.") from None
         except OSError:
-            raise Lost("The connection to the MCP server broke.") from None
+            raise AnswerLost("The connection to the MCP server broke.") from None
         if isinstance(event, h11.ConnectionClosed):
-            raise Lost("The MCP server closed the connection midway.")
+            raise AnswerLost("The MCP server closed the connection midway.")
         return event
 
     def _note_patience(self, response: h11.Response) -> None:
         told = dict(response.headers).get(b"keep-alive", b"").decode("latin-1")
-        if found := _TIMEOUT.search(told):
-            self._kept_s = min(max(int(found.group(1)) - 1.0, 0.0), _LONGEST_KEPT_S)
+        if found := _KEEP_ALIVE_TIMEOUT.search(told):
+            self._kept_s = min(max(int(found.group(1)) - 1.0, 0.0), _LONGEST_KEEP_ALIVE_S)
 
     def finished(self) -> bool:
         """Whether it can carry another exchange; then it is ready for one."""

@@ -12,26 +12,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.httpclient.outbound import EventLoopThread
-from tools.mcpclient.breaker import Breaker
-from tools.mcpclient.channel import Channel
-from tools.mcpclient.client import Client
-from tools.mcpclient.errors import Busy, Lost, NeverBegan, UpstreamFailure
-from tools.mcpclient.listing import Listing, UpstreamTool
-from tools.mcpclient.messages import Request
+from tools.mcpclient.breaker import CircuitBreaker
+from tools.mcpclient.channel import McpTransport
+from tools.mcpclient.client import McpClient
+from tools.mcpclient.errors import AnswerLost, UpstreamBusy, UpstreamFailure, UpstreamUnavailable
+from tools.mcpclient.listing import UpstreamTool, UpstreamToolList
+from tools.mcpclient.messages import JsonRpcRequest
 from tools.mcpclient.results import ToolAnswer
 
 MOST_CLIENTS = 256
 IDLE_S = 300.0
-_LOOK_S = 0.05
-_LET_GO_S = 5.0
-_HOUSE_S = 15.0
-_MOST_WORDS = 1_000
+_POLL_INTERVAL_S = 0.05
+_CLOSE_TIMEOUT_S = 5.0
+_CLEANUP_INTERVAL_S = 15.0
+_MOST_QUEUED_MESSAGES = 1_000
 
-Over = Callable[[], bool]
+StopCheck = Callable[[], bool]
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class McpEndpoint:
     """A server as one holder of credentials reaches it. `key` names server, holder and all that
     was configured: with another configuration it is another endpoint, and takes the place of the
     one that `holder` had before. `make` is called in the loop. `secrets` are what it is called
@@ -39,7 +39,7 @@ class Endpoint:
 
     server: str
     key: str
-    make: Callable[[], Channel] = field(repr=False, compare=False)
+    make: Callable[[], McpTransport] = field(repr=False, compare=False)
     remembered: str = ""
     fresh_s: float = 30.0
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
@@ -47,7 +47,7 @@ class Endpoint:
     holder: str = ""
 
 
-class Stopped(Exception):
+class CallStopped(Exception):
     """The caller gave the call up, or its time ran out. `sent`: the server may have begun."""
 
     def __init__(self, *, sent: bool, late: bool) -> None:
@@ -55,17 +55,17 @@ class Stopped(Exception):
         self.sent, self.late = sent, late
 
 
-def _never() -> bool:
+def _never_stop() -> bool:
     return False
 
 
 @dataclass
-class _Watch:
+class _CallWaiter:
     """What a calling thread does while it waits: it passes words on and looks whether to go on."""
 
-    request: Request
+    request: JsonRpcRequest
     timeout_s: float
-    over: Over = _never
+    over: StopCheck = _never_stop
     words: "queue.Queue[str]" = field(default_factory=queue.Queue)
     tell: Callable[[str], None] | None = None
 
@@ -74,15 +74,15 @@ class _Watch:
         while True:
             late = time.monotonic() >= deadline
             if late or self.over():
-                _cancel(future)
-                raise Stopped(sent=False, late=late)
+                _cancel_future(future)
+                raise CallStopped(sent=False, late=late)
             try:
-                return future.result(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+                return future.result(min(_POLL_INTERVAL_S, max(0.0, deadline - time.monotonic())))
             except TimeoutError:
                 if future.done():
-                    raise NeverBegan("The MCP server did not answer in time.") from None
+                    raise UpstreamUnavailable("The MCP server did not answer in time.") from None
             except CancelledError:
-                raise Lost("The call was ended with this process.") from None
+                raise AnswerLost("The call was ended with this process.") from None
             finally:
                 self._pass_on()
 
@@ -95,60 +95,62 @@ class _Watch:
 
 
 @dataclass
-class _Kept:
-    client: Client
+class _PooledClient:
+    client: McpClient
     used_at: float
     holder: str = ""
     users: int = 0
     worn: bool = False
 
 
-class Hub:
+class McpClientPool:
     def __init__(self) -> None:
         self._loop, self._lock = EventLoopThread(), threading.Lock()
-        self._clients: dict[str, _Kept] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._clients: dict[str, _PooledClient] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
         self._house: asyncio.Task[None] | None = None
         self._pid = os.getpid()
 
-    def breaker(self, server: str) -> Breaker:
+    def breaker(self, server: str) -> CircuitBreaker:
         with self._lock:
-            return self._breakers.setdefault(server, Breaker())
+            return self._breakers.setdefault(server, CircuitBreaker())
 
-    def version(self, endpoint: Endpoint) -> str:
+    def version(self, endpoint: McpEndpoint) -> str:
         """The protocol that was agreed on; empty when none was yet."""
         kept = self._clients.get(endpoint.key)
         return kept.client.version if kept else ""
 
-    def tools(self, endpoint: Endpoint, timeout_s: float, *, fresh: bool = True) -> Listing:
+    def tools(
+        self, endpoint: McpEndpoint, timeout_s: float, *, fresh: bool = True
+    ) -> UpstreamToolList:
         """Raises UpstreamFailure, Stopped."""
 
-        async def work(client: Client) -> Listing:
+        async def work(client: McpClient) -> UpstreamToolList:
             return await client.tools(fresh=fresh)
 
-        request = Request("tools/list")
-        return self._wait(endpoint, work, _Watch(request, timeout_s))
+        request = JsonRpcRequest("tools/list")
+        return self._wait(endpoint, work, _CallWaiter(request, timeout_s))
 
     def call(
         self,
-        endpoint: Endpoint,
+        endpoint: McpEndpoint,
         name: str,
         arguments: dict[str, Any],
         *,
         timeout_s: float,
         pin: str = "",
-        over: Over = _never,
+        over: StopCheck = _never_stop,
         tell: Callable[[str], None] | None = None,
     ) -> tuple[ToolAnswer, UpstreamTool | None]:
         """Raises UpstreamFailure, Stopped. `tell` is called in the calling thread."""
-        words: queue.Queue[str] = queue.Queue(_MOST_WORDS)
-        request = Request("tools/call")
+        words: queue.Queue[str] = queue.Queue(_MOST_QUEUED_MESSAGES)
+        request = JsonRpcRequest("tools/call")
 
-        async def work(client: Client) -> tuple[ToolAnswer, UpstreamTool | None]:
-            heard = _putter(words) if tell else None
+        async def work(client: McpClient) -> tuple[ToolAnswer, UpstreamTool | None]:
+            heard = _queue_writer(words) if tell else None
             return await client.call(name, arguments, pin=pin, tell=heard, request=request)
 
-        return self._wait(endpoint, work, _Watch(request, timeout_s, over, words, tell))
+        return self._wait(endpoint, work, _CallWaiter(request, timeout_s, over, words, tell))
 
     def close(self) -> None:
         """Ends every session; what is under way is cancelled."""
@@ -156,34 +158,38 @@ class Hub:
             kept, self._clients = list(self._clients.values()), {}
         if kept:
             try:
-                self._loop.submit(_closed([one.client for one in kept])).result(_LET_GO_S)
+                self._loop.submit(_close_clients([one.client for one in kept])).result(
+                    _CLOSE_TIMEOUT_S
+                )
             except TimeoutError:
                 pass  # the loop's end takes them along
         self._loop.close()
 
     def _wait[Got](
         self,
-        endpoint: Endpoint,
-        work: Callable[[Client], Coroutine[Any, Any, Got]],
-        watch: "_Watch",
+        endpoint: McpEndpoint,
+        work: Callable[[McpClient], Coroutine[Any, Any, Got]],
+        watch: "_CallWaiter",
     ) -> Got:
         self._notice_fork()
         breaker = self.breaker(endpoint.server)
         if not breaker.admits():
-            raise NeverBegan("The MCP server could not be reached lately; it is tried again soon.")
+            raise UpstreamUnavailable(
+                "The MCP server could not be reached lately; it is tried again soon."
+            )
         future = self._loop.submit(self._with_client(endpoint, work))
         try:
             got = watch.result(future)
-        except Stopped as stopped:
+        except CallStopped as stopped:
             stopped.sent = watch.request.sent
             raise
-        except Lost as problem:
+        except AnswerLost as problem:
             breaker.failed()
             if watch.request.sent:
                 raise
-            raise NeverBegan(str(problem)) from None
-        except NeverBegan as problem:
-            if isinstance(problem, Busy):
+            raise UpstreamUnavailable(str(problem)) from None
+        except UpstreamUnavailable as problem:
+            if isinstance(problem, UpstreamBusy):
                 breaker.succeeded()
             else:
                 breaker.failed()
@@ -201,7 +207,7 @@ class Hub:
                 self._pid, self._clients, self._house = os.getpid(), {}, None
 
     async def _with_client[Got](
-        self, endpoint: Endpoint, work: Callable[[Client], Coroutine[Any, Any, Got]]
+        self, endpoint: McpEndpoint, work: Callable[[McpClient], Coroutine[Any, Any, Got]]
     ) -> Got:
         kept = await self._kept(endpoint)
         kept.users += 1
@@ -213,26 +219,26 @@ class Hub:
             if kept.worn and not kept.users:
                 await kept.client.close()
 
-    async def _kept(self, endpoint: Endpoint) -> _Kept:
+    async def _kept(self, endpoint: McpEndpoint) -> _PooledClient:
         with self._lock:
             kept = self._clients.get(endpoint.key)
         if kept is not None:
             return kept
-        await _closed([one.client for one in self._worn()])
+        await _close_clients([one.client for one in self._worn()])
         with self._lock:
             kept = self._clients.get(endpoint.key)
             if kept is None:
                 self._supersede(endpoint.holder)
-                client = Client(
+                client = McpClient(
                     endpoint.make(), remembered=endpoint.remembered, fresh_s=endpoint.fresh_s
                 )
-                kept = _Kept(client, time.monotonic(), endpoint.holder)
+                kept = _PooledClient(client, time.monotonic(), endpoint.holder)
                 self._clients[endpoint.key] = kept
         if self._house is None or self._house.done():
             self._house = asyncio.get_running_loop().create_task(self._keep_house())
         return kept
 
-    def _worn(self) -> list[_Kept]:
+    def _worn(self) -> list[_PooledClient]:
         """Those to close: idle for long, or with too many the one that was idle longest."""
         now = time.monotonic()
         with self._lock:
@@ -250,7 +256,7 @@ class Hub:
         keys = [key for key, one in self._clients.items() if holder and one.holder == holder]
         self._let_go([self._clients.pop(key) for key in keys])
 
-    def _let_go(self, gone: "list[_Kept]") -> None:
+    def _let_go(self, gone: "list[_PooledClient]") -> None:
         for one in gone:
             one.worn = True
             if not one.users:
@@ -259,8 +265,8 @@ class Hub:
     async def _keep_house(self) -> None:
         """As long as there is a client."""
         while self._clients:
-            await asyncio.sleep(_HOUSE_S)
-            await _closed([one.client for one in self._worn()])
+            await asyncio.sleep(_CLEANUP_INTERVAL_S)
+            await _close_clients([one.client for one in self._worn()])
 
     def forget(self, server: str) -> None:
         """Its clients are closed as soon as nobody uses them."""
@@ -271,15 +277,15 @@ class Hub:
         self._let_go(gone)
 
 
-def _cancel(future: "Future[Any]") -> None:
+def _cancel_future(future: "Future[Any]") -> None:
     """And wait until the server was told, but not for long."""
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
     future.cancel()
-    done.wait(_LOOK_S)
+    done.wait(_POLL_INTERVAL_S)
 
 
-def _putter(words: "queue.Queue[str]") -> Callable[[str], None]:
+def _queue_writer(words: "queue.Queue[str]") -> Callable[[str], None]:
     def put(text: str) -> None:
         try:
             words.put_nowait(text)
@@ -289,5 +295,5 @@ def _putter(words: "queue.Queue[str]") -> Callable[[str], None]:
     return put
 
 
-async def _closed(clients: list[Client]) -> None:
+async def _close_clients(clients: list[McpClient]) -> None:
     await asyncio.gather(*(one.close() for one in clients))

@@ -13,12 +13,12 @@ from tools.definitions.mcp.listed_tools import (
     well_formed_tool,
 )
 from tools.definitions.mcp.repairs import LONGEST_MESSAGE
-from tools.mcpclient.errors import Unusable, quoted
-from tools.mcpclient.messages import Message
+from tools.mcpclient.errors import InvalidAnswer, quote_text
+from tools.mcpclient.messages import JsonRpcMessage
 
 MOST_TOOLS = 1_000
 MOST_PAGES = 50
-LONGEST_LIST = 8 * 1024 * 1024
+LONGEST_LIST_BYTES = 8 * 1024 * 1024
 MOST_FINDINGS = 1_000
 
 
@@ -61,7 +61,7 @@ class ListFinding:
 
 
 @dataclass(frozen=True)
-class Listing:
+class UpstreamToolList:
     """`good_for_s` is for how long the server says that it stands; None where it says nothing."""
 
     tools: dict[str, UpstreamTool]
@@ -73,7 +73,7 @@ class Listing:
         return next((one.message for one in self.findings if one.refused and one.tool == name), "")
 
 
-class Pages:
+class ToolListReader:
     """Of one listing. What is wrong with a tool is a finding; the others are listed."""
 
     def __init__(self) -> None:
@@ -84,13 +84,13 @@ class Pages:
         self._count, self._seen, self._size, self._read = 0, set[str](), 0, 0
         self._twice: set[str] = set()
 
-    def take(self, page: Message) -> bool:
+    def take(self, page: JsonRpcMessage) -> bool:
         """Whether there are more. Raises Unusable."""
         try:
             read = well_formed_page(page)
         except BadPage as flaw:
             message = f"The MCP server's list of tools cannot be read: {flaw}."
-            raise Unusable(message) from None
+            raise InvalidAnswer(message) from None
         self._count += 1
         for repair in read.repairs:
             self._find("", str(repair))
@@ -101,23 +101,25 @@ class Pages:
             self.good_for_s = min(self.good_for_s or 86_400.0, read.good_for_s)
         return self._goes_on(read.cursor, brought=len(self.tools) > before)
 
-    def listing(self) -> Listing:
+    def listing(self) -> UpstreamToolList:
         for name in self._twice:
             self.tools.pop(name, None)
-        return Listing(self.tools, self.good_for_s, tuple(self.findings))
+        return UpstreamToolList(self.tools, self.good_for_s, tuple(self.findings))
 
     def _take(self, raw: Any) -> None:
         self._read += 1
         if self._read > 2 * MOST_TOOLS or len(self.tools) > MOST_TOOLS:
-            raise Unusable(f"The MCP server lists more than {MOST_TOOLS} tools.")
+            raise InvalidAnswer(f"The MCP server lists more than {MOST_TOOLS} tools.")
         try:
             read = well_formed_tool(raw)
         except BadTool as flaw:
             self._find(flaw.name or f"#{self._read}", str(flaw), refused=True)
             return
         self._size += read.size
-        if self._size > LONGEST_LIST:
-            raise Unusable(f"The MCP server lists tools of more than {LONGEST_LIST} bytes.")
+        if self._size > LONGEST_LIST_BYTES:
+            raise InvalidAnswer(
+                f"The MCP server lists tools of more than {LONGEST_LIST_BYTES} bytes."
+            )
         self._keep(read)
 
     def _keep(self, read: ReadTool) -> None:
@@ -132,7 +134,7 @@ class Pages:
             self._twice.add(tool.name)
             self._find(tool.name, "is listed twice, and differently each time", refused=True)
         if len(self.tools) > MOST_TOOLS:
-            raise Unusable(f"The MCP server lists more than {MOST_TOOLS} tools.")
+            raise InvalidAnswer(f"The MCP server lists more than {MOST_TOOLS} tools.")
 
     def _goes_on(self, cursor: str | None, *, brought: bool) -> bool:
         """A cursor that comes again with nothing new is the end of the list."""
@@ -142,12 +144,12 @@ class Pages:
             self._find("", "the list was ended: its last page names another, and brought no tool")
             return False
         if self._count >= MOST_PAGES:
-            raise Unusable(f"The MCP server's list of tools has more than {MOST_PAGES} pages.")
+            raise InvalidAnswer(f"The MCP server's list of tools has more than {MOST_PAGES} pages.")
         self._seen.add(cursor)
         self.cursor = cursor
         return True
 
     def _find(self, tool: str, message: str, *, refused: bool = False) -> None:
         if len(self.findings) < MOST_FINDINGS:
-            shown = quoted(tool, 2 * 128)
-            self.findings.append(ListFinding(shown, refused, quoted(message, LONGEST_MESSAGE)))
+            shown = quote_text(tool, 2 * 128)
+            self.findings.append(ListFinding(shown, refused, quote_text(message, LONGEST_MESSAGE)))

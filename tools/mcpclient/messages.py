@@ -8,85 +8,89 @@ from typing import Any
 
 from sandbox import untrusted_json
 from tools.definitions.mcp.call_results import well_formed_error
-from tools.mcpclient.errors import Answered, Unusable, quoted
+from tools.mcpclient.errors import InvalidAnswer, JsonRpcError, quote_text
 
-MODERN = "2026-07-28"
-HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # the latest first
+MODERN_VERSION = "2026-07-28"
+HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # the latest first
 METHOD_NOT_FOUND = -32601
 UNSUPPORTED_VERSION = -32022
-MOST_BYTES = 4 * 1024 * 1024  # of one message
-LONG = 32 * 1024  # bytes that take a while to read
-CLIENT = {"name": "toolcrib", "version": "1"}
-_META = "io.modelcontextprotocol/"
+MOST_MESSAGE_BYTES = 4 * 1024 * 1024  # of one message
+LONG_MESSAGE_BYTES = 32 * 1024  # bytes that take a while to read
+CLIENT_INFO = {"name": "toolcrib", "version": "1"}
+_META_PREFIX = "io.modelcontextprotocol/"
 
-Message = dict[str, Any]
+JsonRpcMessage = dict[str, Any]
 
 
-def nobody(_params: Message) -> None:
+def ignore_progress(_params: JsonRpcMessage) -> None:
     """Hears no progress."""
 
 
 @dataclass
-class Request:
+class JsonRpcRequest:
     """One request of ours. `sent` says whether the server may have the whole of it."""
 
     method: str
-    params: Message = field(default_factory=dict)
+    params: JsonRpcMessage = field(default_factory=dict)
     headers: list[tuple[str, str]] = field(default_factory=list)
-    progress: Callable[[Message], None] = nobody
+    progress: Callable[[JsonRpcMessage], None] = ignore_progress
     id: int = 0
     sent: bool = False
 
 
-def request_bytes(request: Request, version: str) -> bytes:
+def encode_request(request: JsonRpcRequest, version: str) -> bytes:
     """`version` is empty before one was agreed on."""
     params = dict(request.params)
-    meta: Message = {}
-    if request.progress is not nobody:
+    meta: JsonRpcMessage = {}
+    if request.progress is not ignore_progress:
         meta["progressToken"] = request.id
-    if version == MODERN:
+    if version == MODERN_VERSION:
         meta |= {
-            f"{_META}protocolVersion": version,
-            f"{_META}clientInfo": CLIENT,
-            f"{_META}clientCapabilities": {},
+            f"{_META_PREFIX}protocolVersion": version,
+            f"{_META_PREFIX}clientInfo": CLIENT_INFO,
+            f"{_META_PREFIX}clientCapabilities": {},
         }
     if meta:
         params["_meta"] = meta
-    message: Message = {"jsonrpc": "2.0", "id": request.id, "method": request.method}
-    return encoded(message | ({"params": params} if params else {}))
+    message: JsonRpcMessage = {"jsonrpc": "2.0", "id": request.id, "method": request.method}
+    return encode_message(message | ({"params": params} if params else {}))
 
 
-def notification_bytes(method: str, params: Message | None = None) -> bytes:
-    message: Message = {"jsonrpc": "2.0", "method": method}
-    return encoded(message | ({"params": params} if params else {}))
+def encode_notification(method: str, params: JsonRpcMessage | None = None) -> bytes:
+    message: JsonRpcMessage = {"jsonrpc": "2.0", "method": method}
+    return encode_message(message | ({"params": params} if params else {}))
 
 
-def encoded(message: Message) -> bytes:
+def encode_message(message: JsonRpcMessage) -> bytes:
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")  # an id of theirs may hold half a surrogate pair
 
 
-def parsed(raw: bytes) -> Message:
+def parse_message(raw: bytes) -> JsonRpcMessage:
     """As it was sent, not repaired. Raises Unusable."""
     try:
         message = untrusted_json.parse_repairable(raw)
     except untrusted_json.HostileJson as flaw:
-        raise Unusable(f"The MCP server sent a message that cannot be read: {flaw}.") from None
+        raise InvalidAnswer(f"The MCP server sent a message that cannot be read: {flaw}.") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise Unusable("The MCP server sent something that is no JSON-RPC message.")
+        raise InvalidAnswer("The MCP server sent something that is no JSON-RPC message.")
     return message
 
 
-async def parsed_aside(raw: bytes) -> Message:
+async def parse_message_in_thread(raw: bytes) -> JsonRpcMessage:
     """As `parsed`. A long one is read in another thread: the loop is everybody's."""
-    return await asyncio.to_thread(parsed, raw) if len(raw) > LONG else parsed(raw)
+    return (
+        await asyncio.to_thread(parse_message, raw)
+        if len(raw) > LONG_MESSAGE_BYTES
+        else parse_message(raw)
+    )
 
 
-def is_answer(message: Message) -> bool:
+def is_answer(message: JsonRpcMessage) -> bool:
     return "method" not in message and ("result" in message or "error" in message)
 
 
-def answers(message: Message, request: Request) -> bool:
+def is_answer_to(message: JsonRpcMessage, request: JsonRpcRequest) -> bool:
     """Whether it is the answer to this request; one without an id can be to no other."""
     own = message.get("id")
     if isinstance(own, bool) or not is_answer(message):
@@ -94,29 +98,29 @@ def answers(message: Message, request: Request) -> bool:
     return own == request.id or (own is None and "error" in message)
 
 
-def result_of(message: Message) -> Message:
+def read_result(message: JsonRpcMessage) -> JsonRpcMessage:
     """Raises Answered, Unusable."""
     if "error" in message:
-        raise _error(message["error"])
+        raise _read_json_rpc_error(message["error"])
     result = message.get("result")
     if result == [] and isinstance(result, list):  # an empty object of PHP
         result = {}
     if not isinstance(result, dict):
-        raise Unusable("The MCP server answered with a result that is no object.")
+        raise InvalidAnswer("The MCP server answered with a result that is no object.")
     return result
 
 
-def _error(error: object) -> Answered:
+def _read_json_rpc_error(error: object) -> JsonRpcError:
     number, message, data = well_formed_error(error)
-    return Answered(number, quoted(message) or "no reason given", data)
+    return JsonRpcError(number, quote_text(message) or "no reason given", data)
 
 
-def reply_to(message: Message) -> bytes | None:
+def encode_reply(message: JsonRpcMessage) -> bytes | None:
     """What we answer to a request of the server's: a ping is answered, all else is not offered."""
     own = message.get("id")
     if "method" not in message or not isinstance(own, str | int) or isinstance(own, bool):
         return None
     if message["method"] == "ping":
-        return encoded({"jsonrpc": "2.0", "id": own, "result": {}})
+        return encode_message({"jsonrpc": "2.0", "id": own, "result": {}})
     error = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
-    return encoded({"jsonrpc": "2.0", "id": own, "error": error})
+    return encode_message({"jsonrpc": "2.0", "id": own, "error": error})

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.egress.rules.grammar import Url
-from tools.mcpclient.challenge import Challenge, scopes
-from tools.mcpclient.errors import Unusable
+from tools.mcpclient.challenge import AuthenticationChallenge, parse_scopes
+from tools.mcpclient.errors import InvalidAnswer
 from tools.mcpclient.fetching import (
     AuthorizationFailed,
     Fetch,
-    Fetched,
-    checked_url,
-    json_object,
+    FetchResponse,
+    parse_authorization_url,
+    parse_json_object,
 )
 
-_RESOURCE = "/.well-known/oauth-protected-resource"
-_SERVER = "/.well-known/oauth-authorization-server"
-_OPENID = "/.well-known/openid-configuration"
-_MOST_NAMED = 100
-_LONGEST = 4_096
+_RESOURCE_PATH = "/.well-known/oauth-protected-resource"
+_SERVER_PATH = "/.well-known/oauth-authorization-server"
+_OPENID_PATH = "/.well-known/openid-configuration"
+_MOST_VALUES = 100
+_LONGEST_TEXT = 4_096
 
 
 @dataclass(frozen=True)
-class Resource:
+class ProtectedResource:
     """The MCP server as it calls itself, and who gives tokens for it."""
 
     resource: str
@@ -33,7 +33,7 @@ class Resource:
 
 
 @dataclass(frozen=True)
-class Issuer:
+class AuthorizationServer:
     """An authorization server."""
 
     issuer: str
@@ -47,36 +47,42 @@ class Issuer:
     takes_documents: bool  # a client may be named by the URL of a document about it
 
 
-async def find_resource(fetch: Fetch, server_url: str, challenge: Challenge) -> Resource:
+async def find_resource(
+    fetch: Fetch, server_url: str, challenge: AuthenticationChallenge
+) -> ProtectedResource:
     """Where the challenge says it, else at the well-known places.
 
     Without any, as in 2025-03-26, the MCP server's own origin is the authorization server.
     Raises UpstreamFailure.
     """
-    url = checked_url(server_url)
-    places = [challenge.resource_metadata] if challenge.resource_metadata else _places(url)
+    url = parse_authorization_url(server_url)
+    places = (
+        [challenge.resource_metadata]
+        if challenge.resource_metadata
+        else _resource_metadata_urls(url)
+    )
     for place in places:
-        answer = await _got(fetch, place)
+        answer = await _fetch_metadata(fetch, place)
         if answer.status == 200:
-            return _resource(json_object(answer), url)
+            return _read_resource(parse_json_object(answer), url)
     if challenge.resource_metadata:
         raise AuthorizationFailed("The MCP server names metadata of itself that is not there.")
-    return Resource(server_url, (_origin(url),))
+    return ProtectedResource(server_url, (_origin(url),))
 
 
-async def find_issuer(fetch: Fetch, issuer: str) -> Issuer:
+async def find_authorization_server(fetch: Fetch, issuer: str) -> AuthorizationServer:
     """Raises UpstreamFailure."""
-    url = checked_url(issuer)
+    url = parse_authorization_url(issuer)
     if "?" in url.target:
         raise AuthorizationFailed("The authorization server's name has a query.")
-    for place in _metadata_places(url):
-        answer = await _got(fetch, place)
+    for place in _server_metadata_urls(url):
+        answer = await _fetch_metadata(fetch, place)
         if answer.status == 200:
-            return _issuer(json_object(answer), issuer)
+            return _read_authorization_server(parse_json_object(answer), issuer)
     raise AuthorizationFailed("The authorization server publishes no metadata.")
 
 
-async def _got(fetch: Fetch, url: str) -> Fetched:
+async def _fetch_metadata(fetch: Fetch, url: str) -> FetchResponse:
     return await fetch("GET", url, [("Accept", "application/json")], b"")
 
 
@@ -84,29 +90,31 @@ def _origin(url: Url) -> str:
     return f"{url.scheme}://{url.authority}"
 
 
-def _places(url: Url) -> Iterator[str]:
+def _resource_metadata_urls(url: Url) -> Iterator[str]:
     path = url.path.rstrip("/")
     if path:
-        yield f"{_origin(url)}{_RESOURCE}{path}"
-    yield f"{_origin(url)}{_RESOURCE}"
+        yield f"{_origin(url)}{_RESOURCE_PATH}{path}"
+    yield f"{_origin(url)}{_RESOURCE_PATH}"
 
 
-def _metadata_places(url: Url) -> Iterator[str]:
+def _server_metadata_urls(url: Url) -> Iterator[str]:
     path, origin = url.path.rstrip("/"), _origin(url)
-    yield f"{origin}{_SERVER}{path}"
-    yield f"{origin}{_OPENID}{path}"
+    yield f"{origin}{_SERVER_PATH}{path}"
+    yield f"{origin}{_OPENID_PATH}{path}"
     if path:
-        yield f"{origin}{path}{_OPENID}"
+        yield f"{origin}{path}{_OPENID_PATH}"
 
 
-def _resource(found: dict[str, Any], url: Url) -> Resource:
-    resource = _text(found, "resource")
-    if not _covers(checked_url(resource), url):
+def _read_resource(found: dict[str, Any], url: Url) -> ProtectedResource:
+    resource = _read_text(found, "resource")
+    if not _covers(parse_authorization_url(resource), url):
         raise AuthorizationFailed("The MCP server's metadata is of another server.")
-    issuers = _texts(found, "authorization_servers")
+    issuers = _read_texts(found, "authorization_servers")
     if not issuers:
         raise AuthorizationFailed("The MCP server's metadata names no authorization server.")
-    return Resource(resource, issuers, scopes(" ".join(_texts(found, "scopes_supported"))))
+    return ProtectedResource(
+        resource, issuers, parse_scopes(" ".join(_read_texts(found, "scopes_supported")))
+    )
 
 
 def _covers(resource: Url, url: Url) -> bool:
@@ -118,40 +126,40 @@ def _covers(resource: Url, url: Url) -> bool:
     return f"{url.path.rstrip('/')}/".startswith(f"{resource.path.rstrip('/')}/")
 
 
-def _issuer(found: dict[str, Any], issuer: str) -> Issuer:
+def _read_authorization_server(found: dict[str, Any], issuer: str) -> AuthorizationServer:
     if found.get("issuer") != issuer:  # letter by letter: RFC 8414, 3.3
         raise AuthorizationFailed("The authorization server's metadata is of another one.")
-    return Issuer(
+    return AuthorizationServer(
         issuer,
-        _endpoint(found, "authorization_endpoint"),
-        _endpoint(found, "token_endpoint"),
-        _endpoint(found, "registration_endpoint"),
-        scopes(" ".join(_texts(found, "scopes_supported"))),
-        _texts(found, "token_endpoint_auth_methods_supported"),
-        _texts(found, "code_challenge_methods_supported"),
+        _read_endpoint(found, "authorization_endpoint"),
+        _read_endpoint(found, "token_endpoint"),
+        _read_endpoint(found, "registration_endpoint"),
+        parse_scopes(" ".join(_read_texts(found, "scopes_supported"))),
+        _read_texts(found, "token_endpoint_auth_methods_supported"),
+        _read_texts(found, "code_challenge_methods_supported"),
         found.get("authorization_response_iss_parameter_supported") is True,
         found.get("client_id_metadata_document_supported") is True,
     )
 
 
-def _endpoint(found: dict[str, Any], name: str) -> str:
+def _read_endpoint(found: dict[str, Any], name: str) -> str:
     """Empty where it is not offered."""
-    if (text := _text(found, name)) != "":
-        checked_url(text)
+    if (text := _read_text(found, name)) != "":
+        parse_authorization_url(text)
     return text
 
 
-def _text(found: dict[str, Any], name: str) -> str:
+def _read_text(found: dict[str, Any], name: str) -> str:
     text = found.get(name, "")
-    if not isinstance(text, str) or len(text) > _LONGEST:
-        raise Unusable(f"The metadata's {name} is no text, or too long.")
+    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:
+        raise InvalidAnswer(f"The metadata's {name} is no text, or too long.")
     return text
 
 
-def _texts(found: dict[str, Any], name: str) -> tuple[str, ...]:
+def _read_texts(found: dict[str, Any], name: str) -> tuple[str, ...]:
     texts = found.get(name, [])
-    if not isinstance(texts, list) or len(texts) > _MOST_NAMED:
-        raise Unusable(f"The metadata's {name} is no list of at most {_MOST_NAMED}.")
-    if not all(isinstance(one, str) and len(one) <= _LONGEST for one in texts):
-        raise Unusable(f"The metadata's {name} has something that is no text, or too long.")
+    if not isinstance(texts, list) or len(texts) > _MOST_VALUES:
+        raise InvalidAnswer(f"The metadata's {name} is no list of at most {_MOST_VALUES}.")
+    if not all(isinstance(one, str) and len(one) <= _LONGEST_TEXT for one in texts):
+        raise InvalidAnswer(f"The metadata's {name} has something that is no text, or too long.")
     return tuple(texts)

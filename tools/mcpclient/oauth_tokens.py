@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from tools.mcpclient.challenge import scopes
-from tools.mcpclient.errors import NeverBegan, Unusable, UpstreamFailure
-from tools.mcpclient.fetching import AuthorizationFailed, Fetch, Fetched, json_object
+from tools.mcpclient.challenge import parse_scopes
+from tools.mcpclient.errors import InvalidAnswer, UpstreamFailure, UpstreamUnavailable
+from tools.mcpclient.fetching import AuthorizationFailed, Fetch, FetchResponse, parse_json_object
 from tools.mcpclient.oauth_clients import OAuthClient
 
 _LONGEST_TOKEN = 16_384
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+|[\x21-\x7e]+")
-_LONGEST_LIFE_S = 10 * 365 * 86_400.0
+_TOKEN_CHARACTERS = re.compile(r"[A-Za-z0-9._~+/=-]+|[\x21-\x7e]+")
+_LONGEST_LIFETIME_S = 10 * 365 * 86_400.0
 # Any other word could be a secret that is echoed.
-_KNOWN = frozenset(
+_OAUTH_ERRORS = frozenset(
     (
         "access_denied",
         "invalid_client",
@@ -34,7 +34,7 @@ _KNOWN = frozenset(
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredAuthorization:
     client: OAuthClient
 
     def stored(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class _Stored:
 
 
 @dataclass(frozen=True)
-class Pending(_Stored):
+class PendingAuthorization(_StoredAuthorization):
     """Between the way to the browser and the way back."""
 
     issuer: str
@@ -65,7 +65,7 @@ class Pending(_Stored):
 
 
 @dataclass(frozen=True)
-class Tokens(_Stored):
+class OAuthTokens(_StoredAuthorization):
     """`scope` is what was asked for so far. `expires_at` in seconds since 1970; 0 when unknown."""
 
     issuer: str
@@ -82,7 +82,7 @@ class Tokens(_Stored):
         return "Authorization", f"Bearer {self.access}"
 
 
-async def token_answer(fetch: Fetch, before: Tokens, form: dict[str, str]) -> Tokens:
+async def request_tokens(fetch: Fetch, before: OAuthTokens, form: dict[str, str]) -> OAuthTokens:
     headers, form = before.client.authenticated(form | {"resource": before.resource})
     headers += [
         ("Content-Type", "application/x-www-form-urlencoded"),
@@ -90,42 +90,48 @@ async def token_answer(fetch: Fetch, before: Tokens, form: dict[str, str]) -> To
     ]
     answer = await fetch("POST", before.token_endpoint, headers, urlencode(form).encode())
     if answer.status != 200:
-        raise _refusal(answer)
-    return _tokens(json_object(answer), before)
+        raise _token_error(answer)
+    return _read_tokens(parse_json_object(answer), before)
 
 
-def _refusal(answer: Fetched) -> UpstreamFailure:
+def _token_error(answer: FetchResponse) -> UpstreamFailure:
     words = f"The authorization server gave no token (status {answer.status})"
     if answer.status == 429 or answer.status >= 500:
-        return NeverBegan(f"{words}.")
+        return UpstreamUnavailable(f"{words}.")
     try:
-        return refused(json_object(answer).get("error"), words)
-    except Unusable:
+        return authorization_error(parse_json_object(answer).get("error"), words)
+    except InvalidAnswer:
         return AuthorizationFailed(f"{words}.")
 
 
-def refused(error: object, words: str) -> AuthorizationFailed:
-    if isinstance(error, str) and error in _KNOWN:
+def authorization_error(error: object, words: str) -> AuthorizationFailed:
+    if isinstance(error, str) and error in _OAUTH_ERRORS:
         return AuthorizationFailed(f"{words}: {error}.", error)
     return AuthorizationFailed(f"{words}.")
 
 
-def _tokens(found: dict[str, Any], before: Tokens) -> Tokens:
+def _read_tokens(found: dict[str, Any], before: OAuthTokens) -> OAuthTokens:
     """A refresh token that is not replaced stays good."""
     access, refresh = found.get("access_token"), found.get("refresh_token") or before.refresh
     kind = found.get("token_type")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise Unusable("The authorization server gave no bearer token.")
+        raise InvalidAnswer("The authorization server gave no bearer token.")
     for token in (access, refresh or "none"):
-        if not isinstance(token, str) or len(token) > _LONGEST_TOKEN or not _TOKEN.fullmatch(token):
-            raise Unusable("The authorization server gave a token that no header can carry.")
+        if (
+            not isinstance(token, str)
+            or len(token) > _LONGEST_TOKEN
+            or not _TOKEN_CHARACTERS.fullmatch(token)
+        ):
+            raise InvalidAnswer("The authorization server gave a token that no header can carry.")
     stored = before.stored() | {
         "access": access,
         "refresh": refresh,
         "expires_at": _expiry(found.get("expires_in")),
-        "scope": tuple(dict.fromkeys((*before.scope, *scopes(_words(found.get("scope")))))),
+        "scope": tuple(
+            dict.fromkeys((*before.scope, *parse_scopes(_scope_text(found.get("scope")))))
+        ),
     }
-    return Tokens.restored(stored)
+    return OAuthTokens.restored(stored)
 
 
 def _expiry(seconds: object) -> float:
@@ -133,8 +139,8 @@ def _expiry(seconds: object) -> float:
         seconds = int(seconds)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
         return 0.0
-    return time.time() + min(float(seconds), _LONGEST_LIFE_S)
+    return time.time() + min(float(seconds), _LONGEST_LIFETIME_S)
 
 
-def _words(scope: object) -> str:
+def _scope_text(scope: object) -> str:
     return scope if isinstance(scope, str) else ""

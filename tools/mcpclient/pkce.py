@@ -4,13 +4,13 @@ import base64
 import hashlib
 import secrets
 
-METHOD = "S256"
+CODE_CHALLENGE_METHOD = "S256"
 
 
-def new_verifier() -> str:
+def new_code_verifier() -> str:
     return secrets.token_urlsafe(48)
 
 
-def challenge_of(verifier: str) -> str:
+def code_challenge(verifier: str) -> str:
     digest = hashlib.sha256(verifier.encode()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

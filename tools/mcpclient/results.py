@@ -13,10 +13,12 @@ from tools.definitions.mcp.call_results import (
     well_formed_result,
 )
 from tools.definitions.mcp.repairs import clean_value
-from tools.mcpclient.errors import InputRequired, Unusable, quoted
-from tools.mcpclient.messages import Message
+from tools.mcpclient.errors import InputRequired, InvalidAnswer, quote_text
+from tools.mcpclient.messages import JsonRpcMessage
 
-BESIDE = "_content"  # in an output of structured content: the images and audio that came with it
+EXTRA_CONTENT_KEY = (
+    "_content"  # in an output of structured content: the images and audio that came with it
+)
 MOST_WARNINGS = 20
 
 
@@ -45,7 +47,7 @@ class ToolAnswer:
         return clean_value(untrusted_json.parse_repairable(self.output.encode()), [])
 
 
-def read_answer(result: Message) -> ToolAnswer:
+def read_answer(result: JsonRpcMessage) -> ToolAnswer:
     """Structured content if there is any, else the text if there is only text, else the parts.
 
     Raises InputRequired, Unusable.
@@ -60,17 +62,17 @@ def read_answer(result: Message) -> ToolAnswer:
         )
     if kind != "complete":
         message = "The MCP server answered with a kind of result that we did not ask for."
-        raise Unusable(message, result)
+        raise InvalidAnswer(message, result)
     try:
         read = well_formed_result(result)
     except NotAToolResult as flaw:
-        raise Unusable(f"The MCP server's answer {flaw}.", result) from None
+        raise InvalidAnswer(f"The MCP server's answer {flaw}.", result) from None
     return _failure(read) if read.failed else _success(read)
 
 
 def _failure(read: CallResult) -> ToolAnswer:
     """What came beside its text is kept as data: a field, how long to wait, where to look."""
-    text = quoted(_text(read)) or quoted(failure_message(read.structured))
+    text = quote_text(_text(read)) or quote_text(failure_message(read.structured))
     others = [_without_bytes(part) for part in read.content if part["type"] != "text"]
     data = read.structured
     if others or read.unknown:
@@ -79,7 +81,7 @@ def _failure(read: CallResult) -> ToolAnswer:
     return ToolAnswer(
         None,
         failed=True,
-        message=text or _short(read.structured),
+        message=text or _json_excerpt(read.structured),
         structured=not text,
         data=data,
         warnings=_warnings(read),
@@ -96,7 +98,9 @@ def _without_bytes(part: dict[str, Any]) -> dict[str, Any]:
 def _success(read: CallResult) -> ToolAnswer:
     warnings = _warnings(read)
     if read.structured is not None:
-        return ToolAnswer(read.structured, structured=True, beside=_beyond(read), warnings=warnings)
+        return ToolAnswer(
+            read.structured, structured=True, beside=_extra_content(read), warnings=warnings
+        )
     if not read.content and read.unknown:
         return ToolAnswer(read.unknown, warnings=warnings)
     texts = all(part["type"] == "text" for part in read.content)
@@ -105,7 +109,7 @@ def _success(read: CallResult) -> ToolAnswer:
     return ToolAnswer(output, beside=beside, warnings=warnings)
 
 
-def _beyond(read: CallResult) -> tuple[Any, ...]:
+def _extra_content(read: CallResult) -> tuple[Any, ...]:
     """The parts beside structured content, unless they are one text that is its JSON."""
     parts = (*read.content, *read.unknown)
     if len(parts) == 1 and read.content and read.content[0]["type"] == "text":
@@ -129,5 +133,5 @@ def _text(read: CallResult) -> str:
     return "\n".join(part["text"] for part in read.content if part["type"] == "text")
 
 
-def _short(structured: Any) -> str:
-    return "" if structured is None else quoted(json.dumps(structured, ensure_ascii=False))
+def _json_excerpt(structured: Any) -> str:
+    return "" if structured is None else quote_text(json.dumps(structured, ensure_ascii=False))

@@ -6,20 +6,20 @@ from urllib.parse import urljoin
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
-from tools.mcpclient.duplex import Duplex, never_usable
-from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure
-from tools.mcpclient.http import Headers, Origin, redirected, refused
-from tools.mcpclient.messages import parsed_aside
-from tools.mcpclient.sse import Events
+from tools.mcpclient.duplex import StreamTransport, stream_error
+from tools.mcpclient.errors import AnswerLost, InvalidAnswer, UpstreamFailure, UpstreamUnavailable
+from tools.mcpclient.http import Headers, OriginConnections, redirect_error, unauthorized_error
+from tools.mcpclient.messages import parse_message_in_thread
+from tools.mcpclient.sse import McpEventReader
 
-_BEGINS_WITHIN_S = 10.0
+_ENDPOINT_TIMEOUT_S = 10.0
 
 
-class Sse(Duplex):
+class HttpSseTransport(StreamTransport):
     def __init__(self, url: Url, headers: Headers, dialer: Dialer) -> None:
         super().__init__()
         self._url, self._headers = url, [*headers, ("User-Agent", "toolcrib")]
-        self._origin = Origin(url, dialer)
+        self._origin = OriginConnections(url, dialer)
         self._address: asyncio.Future[str] | None = None
         self._reader: asyncio.Task[None] | None = None
 
@@ -29,27 +29,29 @@ class Sse(Duplex):
         self._address = loop.create_future()
         self._reader = loop.create_task(self._read(self._address))
         try:
-            async with asyncio.timeout(_BEGINS_WITHIN_S):
+            async with asyncio.timeout(_ENDPOINT_TIMEOUT_S):
                 await asyncio.shield(self._address)
         except TimeoutError:
-            raise NeverBegan("The MCP server did not begin its stream.") from None
-        except Lost as problem:
-            raise NeverBegan(str(problem)) from None
+            raise UpstreamUnavailable("The MCP server did not begin its stream.") from None
+        except AnswerLost as problem:
+            raise UpstreamUnavailable(str(problem)) from None
 
     async def _write(self, message: bytes) -> None:
         if self._address is None or not self._address.done():
-            raise NeverBegan("The MCP server's stream has not begun.")
+            raise UpstreamUnavailable("The MCP server's stream has not begun.")
         headers = [*self._headers, ("Content-Type", "application/json")]
         async with self._origin.exchange(
             "POST", self._address.result(), headers, message
         ) as answer:
             await answer.whole()
             if answer.status in {401, 403}:
-                raise refused(answer)
+                raise unauthorized_error(answer)
             if 300 <= answer.status < 400:
-                raise redirected(answer, self._url)
+                raise redirect_error(answer, self._url)
             if not 200 <= answer.status < 300:
-                raise NeverBegan(f"The MCP server took no message (status {answer.status}).")
+                raise UpstreamUnavailable(
+                    f"The MCP server took no message (status {answer.status})."
+                )
 
     async def _hang_up(self) -> None:
         await self._stop_reading()
@@ -64,7 +66,7 @@ class Sse(Duplex):
             self._address.exception()  # nobody else may have looked at it
 
     async def _read(self, address: asyncio.Future[str]) -> None:
-        problem: UpstreamFailure = Lost("The MCP server ended the stream.")
+        problem: UpstreamFailure = AnswerLost("The MCP server ended the stream.")
         try:
             await self._events(address)
         except UpstreamFailure as failure:
@@ -74,24 +76,24 @@ class Sse(Duplex):
                 address.set_exception(problem)
                 address.exception()
             elif address is self._address:
-                self._ended(never_usable(problem))
+                self._ended(stream_error(problem))
 
     async def _events(self, address: asyncio.Future[str]) -> None:
         headers = [*self._headers, ("Accept", "text/event-stream")]
         async with self._origin.exchange("GET", self._url.target, headers) as answer:
             if answer.status in {401, 403}:
-                raise refused(answer)
+                raise unauthorized_error(answer)
             if 300 <= answer.status < 400:
-                raise redirected(answer, self._url)
+                raise redirect_error(answer, self._url)
             if answer.status != 200 or answer.kind != "text/event-stream":
-                raise Unusable("The MCP server has no stream of events at this address.")
-            events = Events()
+                raise InvalidAnswer("The MCP server has no stream of events at this address.")
+            events = McpEventReader()
             async for piece in answer.pieces():
                 for event in events.feed(piece):
                     if event.kind == "endpoint" and not address.done():
                         address.set_result(self._target(event.data))
                     elif event.kind == "message" and await self._take(
-                        await parsed_aside(event.data)
+                        await parse_message_in_thread(event.data)
                     ):
                         events.forgive()
 
@@ -101,8 +103,8 @@ class Sse(Duplex):
         try:
             there = Url.parse(urljoin(here, data.decode("ascii").strip()))
         except (BrokenGrammar, ValueError):
-            raise Unusable("The MCP server named an address that cannot be called.") from None
+            raise InvalidAnswer("The MCP server named an address that cannot be called.") from None
         same = (self._url.scheme, self._url.host, self._url.port)
         if (there.scheme, there.host, there.port) != same:
-            raise Unusable("The MCP server named an address of another host.")
+            raise InvalidAnswer("The MCP server named an address of another host.")
         return there.target

@@ -5,29 +5,40 @@ from collections.abc import Callable, Iterable
 
 from sandbox.errors import RunRefused
 from sandbox.server_client import ServerProcess
-from tools.mcpclient.channel import Hear
-from tools.mcpclient.duplex import DISCOVER, Duplex, never_usable
-from tools.mcpclient.errors import Lost, NeverBegan, Unusable, UpstreamFailure, quoted
-from tools.mcpclient.messages import MOST_BYTES, Message, Request, parsed
+from tools.mcpclient.channel import MessageHandler
+from tools.mcpclient.duplex import DISCOVER_METHOD, StreamTransport, stream_error
+from tools.mcpclient.errors import (
+    AnswerLost,
+    InvalidAnswer,
+    UpstreamFailure,
+    UpstreamUnavailable,
+    quote_text,
+)
+from tools.mcpclient.messages import (
+    MOST_MESSAGE_BYTES,
+    JsonRpcMessage,
+    JsonRpcRequest,
+    parse_message,
+)
 
-Start = Callable[[], ServerProcess]
+StartProcess = Callable[[], ServerProcess]
 
-_MOST_UNREAD = 8 * 1024 * 1024  # of ours, in a server that does not read
-_MOST_UNASKED = 64 * 1024 * 1024  # of its, between two answers
-_MOST_GARBAGE = 100  # lines in a row that are no messages: some print where they should not
-_LONGEST_WORDS = 500
+_MOST_UNREAD_BYTES = 8 * 1024 * 1024  # of ours, in a server that does not read
+_MOST_UNREQUESTED_BYTES = 64 * 1024 * 1024  # of its, between two answers
+_MOST_INVALID_LINES = 100  # lines in a row that are no messages: some print where they should not
+_LONGEST_OUTPUT = 500
 _SHORTEST_SECRET = 4
-_HIDDEN = "•••"
+_MASK = "•••"
 
 
-class Stdio(Duplex):
+class StdioTransport(StreamTransport):
     """`start` blocks until there is a process; Refused and OSError say that there is none.
     `secrets` never stand in what is told of a server's last words."""
 
     modern = True
     probe_s = 30.0  # its program starts meanwhile
 
-    def __init__(self, start: Start, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, start: StartProcess, secrets: Iterable[str] = ()) -> None:
         super().__init__()
         self._start = start
         self._secrets = [one for one in secrets if len(one) >= _SHORTEST_SECRET]
@@ -35,19 +46,21 @@ class Stdio(Duplex):
         self._writer: asyncio.StreamWriter | None = None
         self._reader: asyncio.Task[None] | None = None
 
-    async def ask(self, request: Request, version: str, hear: Hear) -> Message:
+    async def ask(
+        self, request: JsonRpcRequest, version: str, hear: MessageHandler
+    ) -> JsonRpcMessage:
         try:
             return await super().ask(request, version, hear)
-        except Lost as problem:
-            if request.method == DISCOVER:  # some end where they know nothing of a question
-                raise Unusable(str(problem)) from None
+        except AnswerLost as problem:
+            if request.method == DISCOVER_METHOD:  # some end where they know nothing of a question
+                raise InvalidAnswer(str(problem)) from None
             raise
 
     async def _connect(self) -> None:
         await self._hang_up()
         self._process = await self._started()
         stream, self._writer = await asyncio.open_unix_connection(
-            sock=self._process.stdio, limit=MOST_BYTES
+            sock=self._process.stdio, limit=MOST_MESSAGE_BYTES
         )
         self._reader = asyncio.get_running_loop().create_task(self._read(stream, self._process))
 
@@ -57,25 +70,25 @@ class Stdio(Duplex):
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            starting.add_done_callback(_close_unwanted)
+            starting.add_done_callback(_close_late_process)
             raise
         except RunRefused as reason:
-            raise NeverBegan(f"The MCP server was not started: {reason}.") from None
+            raise UpstreamUnavailable(f"The MCP server was not started: {reason}.") from None
         except OSError as error:
             message = f"The MCP server was not started: the sandbox cannot be reached ({error})."
-            raise NeverBegan(message) from None
+            raise UpstreamUnavailable(message) from None
 
     async def _write(self, message: bytes) -> None:
         writer = self._writer
         if writer is None or writer.is_closing() or not self._alive:
-            raise NeverBegan("The MCP server has ended.")
-        if writer.transport.get_write_buffer_size() > _MOST_UNREAD:
-            raise NeverBegan("The MCP server does not read what it is sent.")
+            raise UpstreamUnavailable("The MCP server has ended.")
+        if writer.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            raise UpstreamUnavailable("The MCP server does not read what it is sent.")
         writer.write(message + b"\n")
         try:
             await writer.drain()
         except OSError:  # it may have read all of it before
-            raise Lost("The MCP server ended.") from None
+            raise AnswerLost("The MCP server ended.") from None
 
     async def _hang_up(self) -> None:
         reader, self._reader = self._reader, None
@@ -93,12 +106,12 @@ class Stdio(Duplex):
         problem: UpstreamFailure
         try:
             await self._lines(stream)
-            problem = Lost(await self._last_words(process))
+            problem = AnswerLost(await self._last_words(process))
         except UpstreamFailure as failure:
             problem = failure
         except OSError:
-            problem = Lost(await self._last_words(process))
-        self._ended(never_usable(problem))
+            problem = AnswerLost(await self._last_words(process))
+        self._ended(stream_error(problem))
         if self._writer is not None:
             self._writer.transport.abort()
         await asyncio.get_running_loop().run_in_executor(None, process.close)  # and killed with it
@@ -106,31 +119,31 @@ class Stdio(Duplex):
     async def _lines(self, stream: asyncio.StreamReader) -> None:
         """Until its end. Raises Unusable."""
         garbage = unasked = 0
-        while line := await _line(stream):
+        while line := await _read_line(stream):
             unasked += len(line)
             try:
-                message = parsed(line)
-            except Unusable:
+                message = parse_message(line)
+            except InvalidAnswer:
                 garbage += 1
-                if garbage > _MOST_GARBAGE:
+                if garbage > _MOST_INVALID_LINES:
                     raise
             else:
                 garbage = 0
                 if await self._take(message):
                     unasked = 0
-            if unasked > _MOST_UNASKED:
-                raise Unusable("The MCP server says too much that nobody asked for.")
+            if unasked > _MOST_UNREQUESTED_BYTES:
+                raise InvalidAnswer("The MCP server says too much that nobody asked for.")
 
     async def _last_words(self, process: ServerProcess) -> str:
         reason, said = await asyncio.get_running_loop().run_in_executor(None, process.last_words)
         for secret in self._secrets:
-            said = said.replace(secret, _HIDDEN)
-        told = quoted(said.strip()[-_LONGEST_WORDS:])
+            said = said.replace(secret, _MASK)
+        told = quote_text(said.strip()[-_LONGEST_OUTPUT:])
         because = f": {reason}" if reason and reason != "it ended" else ""
         return f"The MCP server ended{because}." + (f" It said last: {told}" if told else "")
 
 
-async def _line(stream: asyncio.StreamReader) -> bytes:
+async def _read_line(stream: asyncio.StreamReader) -> bytes:
     """The next that is not empty; nothing at the end. Raises Unusable."""
     try:
         while (line := await stream.readuntil(b"\n")).isspace():
@@ -138,10 +151,12 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
     except asyncio.IncompleteReadError:
         return b""
     except asyncio.LimitOverrunError:
-        raise Unusable(f"The MCP server sent a message of more than {MOST_BYTES} bytes.") from None
+        raise InvalidAnswer(
+            f"The MCP server sent a message of more than {MOST_MESSAGE_BYTES} bytes."
+        ) from None
     return line
 
 
-def _close_unwanted(starting: "asyncio.Future[ServerProcess]") -> None:
+def _close_late_process(starting: "asyncio.Future[ServerProcess]") -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().close()

@@ -6,62 +6,70 @@ from contextlib import AbstractAsyncContextManager
 
 from sandbox.egress.dial import Dialer
 from sandbox.egress.rules.grammar import Url
-from tools.mcpclient.channel import PROBE_S, Hear
+from tools.mcpclient.channel import PROBE_TIMEOUT_S, MessageHandler
 from tools.mcpclient.errors import (
     LONGEST_QUOTE,
-    Answered,
-    Busy,
-    Lost,
-    NeverBegan,
-    SessionGone,
-    Unusable,
+    AnswerLost,
+    InvalidAnswer,
+    JsonRpcError,
+    SessionExpired,
+    UpstreamBusy,
     UpstreamFailure,
-    quoted,
+    UpstreamUnavailable,
+    quote_text,
 )
-from tools.mcpclient.headers import header_value
-from tools.mcpclient.http import Answer, Headers, Origin, redirected, refused
+from tools.mcpclient.headers import encode_header_value
+from tools.mcpclient.http import (
+    Headers,
+    McpHttpResponse,
+    OriginConnections,
+    redirect_error,
+    unauthorized_error,
+)
 from tools.mcpclient.messages import (
-    MODERN,
-    Message,
-    Request,
-    answers,
+    MODERN_VERSION,
+    JsonRpcMessage,
+    JsonRpcRequest,
+    encode_notification,
+    encode_request,
     is_answer,
-    notification_bytes,
-    parsed_aside,
-    request_bytes,
-    result_of,
+    is_answer_to,
+    parse_message_in_thread,
+    read_result,
 )
-from tools.mcpclient.sse import Events
+from tools.mcpclient.sse import McpEventReader
 
-_JSON, _STREAM = "application/json", "text/event-stream"
-_NAMED = {"tools/call": "name"}  # which parameter is the header Mcp-Name
-_LONGEST_SESSION = 1_024
-_MOST_RESUMED = 5
-_FAREWELL_S = 2.0
+_JSON_TYPE, _EVENT_STREAM_TYPE = "application/json", "text/event-stream"
+_NAME_PARAMETERS = {"tools/call": "name"}  # which parameter is the header Mcp-Name
+_LONGEST_SESSION_ID = 1_024
+_MOST_RESUMPTIONS = 5
+_DELETE_TIMEOUT_S = 2.0
 
 
-class Streamable:
+class StreamableHttpTransport:
     modern = True
-    probe_s = PROBE_S
+    probe_s = PROBE_TIMEOUT_S
 
     def __init__(self, url: Url, headers: Headers, dialer: Dialer) -> None:
         self._url, self._headers = url, headers
-        self._origin = Origin(url, dialer)
+        self._origin = OriginConnections(url, dialer)
         self._session = ""
 
     def begin(self) -> None:
         self._session = ""
 
-    async def ask(self, request: Request, version: str, hear: Hear) -> Message:
+    async def ask(
+        self, request: JsonRpcRequest, version: str, hear: MessageHandler
+    ) -> JsonRpcMessage:
         request.sent = True  # taken back where it was not
         try:
-            async with self._post(request_bytes(request, version), request, version) as answer:
+            async with self._post(encode_request(request, version), request, version) as answer:
                 await self._check(answer, request)
                 if request.method == "initialize":
                     self._note_session(answer)
                 found = await self._read(answer, request, version, hear)
                 answer.done = True
-        except NeverBegan:
+        except UpstreamUnavailable:
             request.sent = False
             raise
         return found
@@ -70,18 +78,18 @@ class Streamable:
         async with self._post(message, None, version) as answer:
             await answer.whole()
             if answer.status == 404 and self._session:
-                raise SessionGone("The MCP server has forgotten the session.")
+                raise SessionExpired("The MCP server has forgotten the session.")
 
-    async def abandon(self, request: Request, version: str) -> None:
+    async def abandon(self, request: JsonRpcRequest, version: str) -> None:
         """In the newest protocol the connection's end says it."""
-        if version != MODERN:
+        if version != MODERN_VERSION:
             params = {"requestId": request.id, "reason": "the caller gave the call up"}
-            await self.tell(notification_bytes("notifications/cancelled", params), version)
+            await self.tell(encode_notification("notifications/cancelled", params), version)
 
     async def close(self, version: str) -> None:
         try:
             if self._session:
-                async with asyncio.timeout(_FAREWELL_S):
+                async with asyncio.timeout(_DELETE_TIMEOUT_S):
                     await self._farewell(version)
         except (UpstreamFailure, TimeoutError):
             pass  # a server that is gone has no session to end
@@ -102,134 +110,144 @@ class Streamable:
         return headers
 
     def _post(
-        self, body: bytes, request: Request | None, version: str
-    ) -> AbstractAsyncContextManager[Answer]:
+        self, body: bytes, request: JsonRpcRequest | None, version: str
+    ) -> AbstractAsyncContextManager[McpHttpResponse]:
         headers = [
             *self._common(version),
-            ("Content-Type", _JSON),
-            ("Accept", f"{_JSON}, {_STREAM}"),
+            ("Content-Type", _JSON_TYPE),
+            ("Accept", f"{_JSON_TYPE}, {_EVENT_STREAM_TYPE}"),
         ]
-        if request is not None and version == MODERN:
+        if request is not None and version == MODERN_VERSION:
             headers += [("Mcp-Method", request.method), *request.headers]
-            if name := request.params.get(_NAMED.get(request.method, "")):
-                headers.append(("Mcp-Name", header_value(name)))
+            if name := request.params.get(_NAME_PARAMETERS.get(request.method, "")):
+                headers.append(("Mcp-Name", encode_header_value(name)))
         return self._origin.exchange("POST", self._url.target, headers, body)
 
-    def _note_session(self, answer: Answer) -> None:
+    def _note_session(self, answer: McpHttpResponse) -> None:
         session = answer.headers.get("mcp-session-id", "")
-        if len(session) > _LONGEST_SESSION or not all("!" <= one <= "~" for one in session):
-            raise Unusable("The MCP server named its session in a way that no header can carry.")
+        if len(session) > _LONGEST_SESSION_ID or not all("!" <= one <= "~" for one in session):
+            raise InvalidAnswer(
+                "The MCP server named its session in a way that no header can carry."
+            )
         self._session = session
 
-    async def _check(self, answer: Answer, request: Request) -> None:
+    async def _check(self, answer: McpHttpResponse, request: JsonRpcRequest) -> None:
         """Raises for every status but 200."""
         status = answer.status
         if status == 200:
             return
-        error = await _error_in(answer, request)
-        if self._session and (status == 404 or (status == 400 and _of_session(error))):
-            raise SessionGone("The MCP server has forgotten the session.")
+        error = await _read_error(answer, request)
+        if self._session and (status == 404 or (status == 400 and _is_session_error(error))):
+            raise SessionExpired("The MCP server has forgotten the session.")
         if status in {401, 403}:
-            raise _with_words(refused(answer), error)
+            raise _with_details(unauthorized_error(answer), error)
         if status in {429, 503}:
-            refusal = Busy if status == 429 else NeverBegan
+            refusal = UpstreamBusy if status == 429 else UpstreamUnavailable
             problem = refusal(f"The MCP server takes no calls just now (status {status}).")
-            raise _with_words(problem, error)
+            raise _with_details(problem, error)
         if status in {502, 504}:
-            raise Lost(f"What is before the MCP server lost its answer (status {status}).")
-        if isinstance(error, Answered):
+            raise AnswerLost(f"What is before the MCP server lost its answer (status {status}).")
+        if isinstance(error, JsonRpcError):
             raise error
         if 300 <= status < 400:
-            raise redirected(answer, self._url)
-        raise Answered(0, f"status {status} of HTTP", error)
+            raise redirect_error(answer, self._url)
+        raise JsonRpcError(0, f"status {status} of HTTP", error)
 
-    async def _read(self, answer: Answer, request: Request, version: str, hear: Hear) -> Message:
-        if answer.kind == _JSON:
-            message = await parsed_aside(await answer.whole())
-            if not answers(message, request):
-                raise Unusable("The MCP server answered something else than was asked.")
+    async def _read(
+        self, answer: McpHttpResponse, request: JsonRpcRequest, version: str, hear: MessageHandler
+    ) -> JsonRpcMessage:
+        if answer.kind == _JSON_TYPE:
+            message = await parse_message_in_thread(await answer.whole())
+            if not is_answer_to(message, request):
+                raise InvalidAnswer("The MCP server answered something else than was asked.")
             return message
-        if answer.kind != _STREAM:
-            raise Unusable("The MCP server answered with neither JSON nor a stream of events.")
-        events = Events()
+        if answer.kind != _EVENT_STREAM_TYPE:
+            raise InvalidAnswer("The MCP server answered with neither JSON nor a stream of events.")
+        events = McpEventReader()
         found = await self._first(answer.pieces(), events, request, version, hear)
-        for _ in range(_MOST_RESUMED):
+        for _ in range(_MOST_RESUMPTIONS):
             if found is not None:
                 return found
-            if not events.last_id or version == MODERN:
+            if not events.last_id or version == MODERN_VERSION:
                 break
             found = await self._resumed(events, request, version, hear)
         if found is None:
-            raise Lost("The MCP server ended the stream before its answer.")
+            raise AnswerLost("The MCP server ended the stream before its answer.")
         return found
 
     async def _resumed(
-        self, events: Events, request: Request, version: str, hear: Hear
-    ) -> Message | None:
+        self, events: McpEventReader, request: JsonRpcRequest, version: str, hear: MessageHandler
+    ) -> JsonRpcMessage | None:
         """The server may close a stream and go on where it is asked to."""
         await asyncio.sleep(events.retry_ms / 1000)
-        headers = [*self._common(version), ("Accept", _STREAM), ("Last-Event-ID", events.last_id)]
+        headers = [
+            *self._common(version),
+            ("Accept", _EVENT_STREAM_TYPE),
+            ("Last-Event-ID", events.last_id),
+        ]
         try:
             async with self._origin.exchange("GET", self._url.target, headers) as answer:
-                if answer.status != 200 or answer.kind != _STREAM:
-                    raise Lost("The MCP server ended the stream before its answer.")
+                if answer.status != 200 or answer.kind != _EVENT_STREAM_TYPE:
+                    raise AnswerLost("The MCP server ended the stream before its answer.")
                 return await self._first(answer.pieces(), events, request, version, hear)
-        except NeverBegan as problem:
-            raise Lost(str(problem)) from None
+        except UpstreamUnavailable as problem:
+            raise AnswerLost(str(problem)) from None
 
     async def _first(
         self,
         pieces: AsyncIterator[bytes],
-        events: Events,
-        request: Request,
+        events: McpEventReader,
+        request: JsonRpcRequest,
         version: str,
-        hear: Hear,
-    ) -> Message | None:
+        hear: MessageHandler,
+    ) -> JsonRpcMessage | None:
         """The answer in a stream; None where it ends in order without one."""
         async for piece in pieces:
             for event in events.feed(piece):
                 if event.kind != "message":
                     continue
-                message = await parsed_aside(event.data)
-                if answers(message, request):
+                message = await parse_message_in_thread(event.data)
+                if is_answer_to(message, request):
                     return message
                 if is_answer(message):
-                    raise Unusable("The MCP server answered something else than was asked.")
+                    raise InvalidAnswer("The MCP server answered something else than was asked.")
                 reply = hear(message)
-                if reply is not None and version != MODERN:
+                if reply is not None and version != MODERN_VERSION:
                     await self.tell(reply, version)
         return None
 
 
-async def _error_in(answer: Answer, request: Request) -> Answered | str | None:
+async def _read_error(
+    answer: McpHttpResponse, request: JsonRpcRequest
+) -> JsonRpcError | str | None:
     """The details of a refusal: an error of JSON-RPC, or the text of its body."""
     raw = await answer.whole()
-    if answer.kind != _JSON:
-        return _words(raw) if answer.kind.startswith("text/") else None
+    if answer.kind != _JSON_TYPE:
+        return _body_excerpt(raw) if answer.kind.startswith("text/") else None
     try:
-        message = await parsed_aside(raw)
-        if answers(message, request):
-            result_of(message)
-    except Answered as error:
+        message = await parse_message_in_thread(raw)
+        if is_answer_to(message, request):
+            read_result(message)
+    except JsonRpcError as error:
         return error
-    except Unusable:
-        return _words(raw)
-    return _words(raw)
+    except InvalidAnswer:
+        return _body_excerpt(raw)
+    return _body_excerpt(raw)
 
 
-def _with_words(problem: UpstreamFailure, error: Answered | str | None) -> UpstreamFailure:
+def _with_details(problem: UpstreamFailure, error: JsonRpcError | str | None) -> UpstreamFailure:
     """With what the server sent about it."""
-    if isinstance(error, Answered):
+    if isinstance(error, JsonRpcError):
         problem.data = {"message": error.text} | ({"data": error.data} if error.data else {})
     else:
         problem.data = error
     return problem
 
 
-def _words(raw: bytes) -> str | None:
+def _body_excerpt(raw: bytes) -> str | None:
     text = raw[: 4 * LONGEST_QUOTE].decode("utf-8", "replace")
-    return quoted(" ".join(text.split())) or None
+    return quote_text(" ".join(text.split())) or None
 
 
-def _of_session(error: Answered | str | None) -> bool:
-    return isinstance(error, Answered) and "session" in error.text.lower()
+def _is_session_error(error: JsonRpcError | str | None) -> bool:
+    return isinstance(error, JsonRpcError) and "session" in error.text.lower()

@@ -4,8 +4,8 @@ from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
 from tests.stubs.mcp import MODERN, mcp_serving
-from tools.mcpclient.hub import Endpoint, Hub
-from tools.mcpclient.streamable import Streamable
+from tools.mcpclient.hub import McpClientPool, McpEndpoint
+from tools.mcpclient.streamable import StreamableHttpTransport
 
 PATIENCE_S = 30.0
 
@@ -14,15 +14,17 @@ class Talk:
     """An MCP hub with one server."""
 
     def __init__(self, server, **options):
-        self.server, self.hub = server, Hub()
+        self.server, self.hub = server, McpClientPool()
         self._resolver = Resolver()
         self._dialer = Dialer(
             self._resolver, AddressGate([read_network("127.0.0.0/8")]), client_context()
         )
-        self.endpoint = Endpoint("s", "s:1", self._channel, **{"fresh_s": 0.0} | options)
+        self.endpoint = McpEndpoint("s", "s:1", self._channel, **{"fresh_s": 0.0} | options)
 
     def _channel(self):
-        return Streamable(Url.parse(self.server.url), [("X-Key", "secret")], self._dialer)
+        return StreamableHttpTransport(
+            Url.parse(self.server.url), [("X-Key", "secret")], self._dialer
+        )
 
     def call(self, name="echo", arguments=None, **options):
         options.setdefault("timeout_s", PATIENCE_S)

@@ -6,9 +6,9 @@ import pytest
 
 from tests.stubs.mcp import Error, Tool, mcp_serving, text
 from tests.stubs.web import Reply
-from tools.mcpclient.challenge import Challenge
+from tools.mcpclient.challenge import AuthenticationChallenge
 from tools.mcpclient.errors import InputRequired, Unauthorized
-from tools.mcpclient.headers import well_marked
+from tools.mcpclient.headers import has_sendable_headers
 
 
 def schema(*marks):
@@ -38,7 +38,7 @@ BAD = [
 
 @pytest.mark.parametrize("marks", GOOD)
 def test_a_tool_whose_headers_can_be_sent_is_offered(marks):
-    assert well_marked(schema(*marks))
+    assert has_sendable_headers(schema(*marks))
 
 
 @pytest.mark.part("calls", but_each=3)
@@ -46,7 +46,7 @@ def test_a_tool_whose_headers_can_be_sent_is_offered(marks):
 def test_a_tool_whose_headers_cannot_be_sent_is_not_offered(modern, talk, marks):
     modern.tools["bad"] = Tool(input_schema=schema(*marks))
 
-    assert not well_marked(schema(*marks))
+    assert not has_sendable_headers(schema(*marks))
     assert set(talk(modern).tools()) == {"echo"}
 
 
@@ -83,7 +83,7 @@ def test_a_refusal_says_which_credentials_are_wanted(status, talk):
         with pytest.raises(Unauthorized) as refusal:
             talk(server).call()
 
-    assert refusal.value.challenge == Challenge(scope=("a", "b"))
+    assert refusal.value.challenge == AuthenticationChallenge(scope=("a", "b"))
 
 
 def test_the_requested_input_is_reported(modern, talk):

@@ -10,10 +10,10 @@ import pytest
 from tests.stubs.mcp import Tool, as_json, streamed, text
 from tests.stubs.web import Raw, Reply, endless
 from tools.httpclient.outbound import EventLoopThread
-from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
-from tools.mcpclient.hub import Stopped, _Watch
-from tools.mcpclient.listing import LONGEST_LIST
-from tools.mcpclient.messages import LONG, Request, parsed_aside
+from tools.mcpclient.errors import AnswerLost, InvalidAnswer, UpstreamFailure, UpstreamRefused
+from tools.mcpclient.hub import CallStopped, _CallWaiter
+from tools.mcpclient.listing import LONGEST_LIST_BYTES
+from tools.mcpclient.messages import LONG_MESSAGE_BYTES, JsonRpcRequest, parse_message_in_thread
 
 JSON = [("Content-Type", "application/json")]
 STREAM = [("Content-Type", "text/event-stream")]
@@ -78,7 +78,7 @@ def test_an_answer_that_cannot_be_meant_is_refused(modern, talk, reply):
     one = talk(modern)
     one.tools()
     modern.instead["tools/call"] = reply
-    with pytest.raises((Unusable, Lost)):
+    with pytest.raises((InvalidAnswer, AnswerLost)):
         one.call()
     modern.instead.clear()
     assert one.call().output == "{}"
@@ -87,25 +87,25 @@ def test_an_answer_that_cannot_be_meant_is_refused(modern, talk, reply):
 @pytest.mark.parametrize("body", [b"", b"x" * 1000], ids=["nothing", "much"])
 def test_a_refusal_with_any_body_is_a_refusal(modern, talk, body):
     modern.instead["server/discover"] = Reply(401, body=body)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(UpstreamRefused):
         talk(modern).call()
 
 
 def test_a_server_that_drips_is_late(modern, talk):
     modern.instead["tools/call"] = lambda message: Reply(200, STREAM, itertools.repeat(b": \n"))
-    with pytest.raises((Stopped, UpstreamFailure)):
+    with pytest.raises((CallStopped, UpstreamFailure)):
         talk(modern).call(timeout_s=0.5)
 
 
 def test_a_list_of_too_many_tools_is_refused(modern, talk):
     modern.tools = {f"t{n}": Tool() for n in range(1_001)}
-    with pytest.raises(Unusable, match="more than 1000 tools"):
+    with pytest.raises(InvalidAnswer, match="more than 1000 tools"):
         talk(modern).tools()
 
 
 def test_a_list_of_too_many_bad_tools_is_refused(modern, talk):
     modern.list_more = {"tools": [{}] * 2_001}
-    with pytest.raises(Unusable, match="more than 1000 tools"):
+    with pytest.raises(InvalidAnswer, match="more than 1000 tools"):
         talk(modern).tools()
 
 
@@ -116,7 +116,7 @@ def test_a_list_that_brings_new_tools_for_ever_is_refused(modern, talk):
         return as_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     modern.instead["tools/list"] = page
-    with pytest.raises(Unusable, match="more than 50 pages"):
+    with pytest.raises(InvalidAnswer, match="more than 50 pages"):
         talk(modern).tools()
 
 
@@ -126,13 +126,13 @@ def test_a_session_that_no_header_can_carry_is_refused(handshake, talk):
         {"jsonrpc": "2.0", "id": message["id"], "result": answer},
         [("Mcp-Session-Id", "a b")],
     )
-    with pytest.raises(Unusable, match="named its session"):
+    with pytest.raises(InvalidAnswer, match="named its session"):
         talk(handshake).call()
 
 
 def test_an_unknown_version_is_refused(handshake, talk):
     handshake.era = "2031-01-01"
-    with pytest.raises(Unusable, match="no version"):
+    with pytest.raises(InvalidAnswer, match="no version"):
         talk(handshake).call()
 
 
@@ -145,20 +145,20 @@ def test_an_endless_answer_to_the_first_question_ends(modern, talk):
 
 def test_all_pages_together_are_bounded(modern, talk):
     modern.page_size = 1
-    most = LONGEST_LIST // 400_000 + 2
+    most = LONGEST_LIST_BYTES // 400_000 + 2
     modern.tools = {
         f"t{at}": Tool(more={"annotations": {"x": "y" * 400_000}}) for at in range(most)
     }
-    with pytest.raises(Unusable, match="tools of more than"):
+    with pytest.raises(InvalidAnswer, match="tools of more than"):
         talk(modern).tools()
 
 
 def test_while_a_long_message_is_read_others_have_their_turn():
     raw = b'{"jsonrpc":"2.0","a":[' + b"[[]]," * 100_000 + b"[]]}"
-    assert len(raw) > LONG
+    assert len(raw) > LONG_MESSAGE_BYTES
 
     async def turns():
-        count, reading = 0, asyncio.ensure_future(parsed_aside(raw))
+        count, reading = 0, asyncio.ensure_future(parse_message_in_thread(raw))
         while not reading.done():
             count += 1
             await asyncio.sleep(0)
@@ -181,6 +181,6 @@ def test_who_talks_faster_than_is_passed_on_does_not_keep_a_call_from_its_end():
         assert len(passed) < 1_000
         words.put(word)
 
-    watch = _Watch(Request("tools/call"), 0.1, words=words, tell=pass_on)
-    with pytest.raises(Stopped):
+    watch = _CallWaiter(JsonRpcRequest("tools/call"), 0.1, words=words, tell=pass_on)
+    with pytest.raises(CallStopped):
         watch.result(Future())

@@ -9,9 +9,15 @@ import pytest
 from sandbox.egress.rules.grammar import Url
 from tests.conditions import until
 from tests.stubs.web import Reply, serving
-from tools.mcpclient.errors import Changed, Lost, NeverBegan, NotAllowed, Unusable
-from tools.mcpclient.hub import Stopped
-from tools.mcpclient.sse_channel import Sse
+from tools.mcpclient.errors import (
+    AnswerLost,
+    InvalidAnswer,
+    ToolChanged,
+    UpstreamRefused,
+    UpstreamUnavailable,
+)
+from tools.mcpclient.hub import CallStopped
+from tools.mcpclient.sse_channel import HttpSseTransport
 
 ENDED = object()
 
@@ -85,7 +91,9 @@ def connection(server, talk, monkeypatch):
     monkeypatch.setattr(
         type(made),
         "_channel",
-        lambda self: Sse(Url.parse(self.server.url), [("X-Key", "secret")], self._dialer),
+        lambda self: HttpSseTransport(
+            Url.parse(self.server.url), [("X-Key", "secret")], self._dialer
+        ),
     )
     made.endpoint = type(made.endpoint)("s", "s:2", made._channel, fresh_s=0.0)
     return made
@@ -117,14 +125,14 @@ def test_a_stream_that_ends_during_a_call_loses_it(connection, server):
         return None if message.get("method") == "tools/call" else server._result_of(message)
 
     server._result, server.mute = result, set()
-    with pytest.raises(Lost):
+    with pytest.raises(AnswerLost):
         connection.call()
 
 
 def test_a_call_that_is_given_up_is_cancelled(connection, server):
     connection.tools()
     server.mute = {"tools/call"}
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(CallStopped) as stopped:
         connection.call(over=lambda: bool(server.requests_for("tools/call")))
     assert stopped.value.sent
     assert until(lambda: server.requests_for("notifications/cancelled"))
@@ -133,7 +141,7 @@ def test_a_call_that_is_given_up_is_cancelled(connection, server):
 def test_a_tool_that_changed_is_not_called(connection, server):
     pin = connection.tools()["echo"].digest
     server.description = "Other."
-    with pytest.raises(Changed):
+    with pytest.raises(ToolChanged):
         connection.call(pin=pin)
 
 
@@ -142,13 +150,14 @@ def test_a_tool_that_changed_is_not_called(connection, server):
 )
 def test_credentials_go_to_no_other_host(connection, server, endpoint):
     server.endpoint = endpoint
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidAnswer):
         connection.call()
     assert server.messages == []
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(401, NotAllowed), (404, Unusable), (302, Unusable), (200, Unusable)]
+    ("status", "kind"),
+    [(401, UpstreamRefused), (404, InvalidAnswer), (302, InvalidAnswer), (200, InvalidAnswer)],
 )
 def test_what_is_no_stream_is_refused(connection, server, status, kind):
     server.web.replies["/sse"] = Reply(status, body=b"x")
@@ -159,14 +168,14 @@ def test_what_is_no_stream_is_refused(connection, server, status, kind):
 def test_a_message_that_the_server_rejects_never_began(connection, server):
     connection.tools()
     server.web.replies["/messages"] = Reply(500)
-    with pytest.raises(NeverBegan):
+    with pytest.raises(UpstreamUnavailable):
         connection.call()
 
 
 def test_a_message_that_cannot_be_read_ends_the_stream(connection, server):
     connection.tools()
     server._result = lambda message: server.streams[-1].put(b"data: {\n\n")
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidAnswer):
         connection.call()
 
 
