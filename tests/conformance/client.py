@@ -15,18 +15,17 @@ from urllib.parse import parse_qsl, urlsplit
 from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
-from tools.mcpclient.client import McpClient
+from tools.mcpclient.authorization_servers import AUTH_BASIC, ClientIdentity, Fetcher, OAuthClient
 from tools.mcpclient.errors import InputRequired, Unauthorized
-from tools.mcpclient.fetching import Fetcher
-from tools.mcpclient.messages import JsonRpcRequest
+from tools.mcpclient.http_transports import StreamableHttpTransport
+from tools.mcpclient.json_rpc import JsonRpcRequest
+from tools.mcpclient.mcp_client import McpClient
 from tools.mcpclient.oauth import (
+    OAuthTokens,
     begin_authorization,
     finish_authorization,
     request_client_credentials,
 )
-from tools.mcpclient.oauth_clients import AUTH_BASIC, ClientIdentity, OAuthClient
-from tools.mcpclient.oauth_tokens import OAuthTokens
-from tools.mcpclient.streamable import StreamableHttpTransport
 
 BACK = "http://localhost:3000/callback"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
@@ -86,34 +85,34 @@ class Person:
 
 
 async def list_tools(client: McpClient) -> None:
-    await client.tools()
+    await client.list_tools()
 
 
 async def call_each(client: McpClient) -> None:
     """With a value for all that is required."""
-    for tool in (await client.tools()).tools.values():
+    for tool in (await client.list_tools()).tools.values():
         properties = tool.input_schema.get("properties", {})
         arguments = {name: _value(properties[name]) for name in properties}
-        await client.call(tool.name, arguments)
+        await client.call_tool(tool.name, arguments)
 
 
 async def call_listed_tools(client: McpClient, context: dict[str, Any]) -> None:
     for call in context["toolCalls"]:
-        await client.call(call["name"], call["arguments"])
+        await client.call_tool(call["name"], call["arguments"])
 
 
 async def confirm_each(client: McpClient) -> None:
     """Give what is asked for, after another call that must not know of it."""
-    for name in (await client.tools()).tools:
+    for name in (await client.list_tools()).tools:
         try:
-            await client.call(name, {})
+            await client.call_tool(name, {})
         except InputRequired as wanted:
-            await client.call("test_mrtr_unrelated", {})
+            await client.call_tool("test_mrtr_unrelated", {})
             answer = {"action": "accept", "content": {"confirmed": True}}
             more: dict[str, Any] = {"inputResponses": dict.fromkeys(wanted.requests, answer)}
             if wanted.state is not None:
                 more["requestState"] = wanted.state
-            await client.call(name, {}, request=JsonRpcRequest("tools/call", more))
+            await client.call_tool(name, {}, request=JsonRpcRequest("tools/call", more))
 
 
 def _value(schema: dict[str, Any]) -> Any:

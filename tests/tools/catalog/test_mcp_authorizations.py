@@ -43,7 +43,7 @@ def server(organization, stub, actor):
         organization=organization, server={"name": "far", "url": stub.mcp.url}, by=actor
     )
     yield row
-    client_pool().forget(str(row.pk))
+    client_pool().forget_server(str(row.pk))
 
 
 def answered(url):

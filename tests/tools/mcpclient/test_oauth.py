@@ -8,18 +8,28 @@ from sandbox.egress.rules.addresses import AddressGate, read_network
 from tests.stubs.identity_provider import oauth_serving
 from tests.stubs.web import Reply, endless
 from tools.httpclient.outbound import EventLoopThread
-from tools.mcpclient.challenge import NO_CHALLENGE, AuthenticationChallenge, parse_challenge
-from tools.mcpclient.errors import InvalidAnswer, UpstreamUnavailable
-from tools.mcpclient.fetching import AuthorizationFailed, Fetcher
+from tools.mcpclient.authorization_servers import (
+    AuthorizationFailed,
+    ClientIdentity,
+    Fetcher,
+    OAuthClient,
+)
+from tools.mcpclient.errors import (
+    NO_CHALLENGE,
+    AuthenticationChallenge,
+    InvalidAnswer,
+    UpstreamUnavailable,
+    parse_challenge,
+)
 from tools.mcpclient.oauth import (
     MOST_STEP_UPS,
+    OAuthTokens,
+    PendingAuthorization,
     begin_authorization,
     finish_authorization,
     refresh_tokens,
     request_client_credentials,
 )
-from tools.mcpclient.oauth_clients import ClientIdentity, OAuthClient
-from tools.mcpclient.oauth_tokens import OAuthTokens, PendingAuthorization
 
 IDENTITY = ClientIdentity("https://crib.example/back")
 

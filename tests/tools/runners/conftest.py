@@ -44,7 +44,7 @@ def server(organization, stub):
         by=factories.actor(organization),
     )
     yield row
-    client_pool().forget(str(row.pk))
+    client_pool().forget_server(str(row.pk))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def far(organization: Organization, stub: Guarded) -> Iterator[str]:
     server(organization, "far", stub.mcp.url)
     yield FAR
     row = McpServer.objects.get(organization=organization, name="far")
-    client_pool().forget(str(row.pk))
+    client_pool().forget_server(str(row.pk))
 
 
 def asked_at(client: Client, far: str) -> str:

@@ -49,7 +49,7 @@ def far(organization: Organization, stub: McpStub) -> Iterator[str]:
     server(organization, "far", stub.url)
     yield "/servers/far/"
     for one in catalog_servers(organization.pk).values():
-        client_pool().forget(str(one.id))
+        client_pool().forget_server(str(one.id))
 
 
 def row_of(organization: Organization, name: str = "far") -> McpServer:

@@ -18,15 +18,20 @@ from tools.catalog.mcp.mcp_transports import fetcher, wait_for
 from tools.catalog.mcp.mcp_values import LONGEST_VALUE
 from tools.catalog.signatures import sealed_texts
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
-from tools.mcpclient.challenge import NO_CHALLENGE, AuthenticationChallenge
-from tools.mcpclient.errors import UpstreamFailure, UpstreamRefused
+from tools.mcpclient.authorization_servers import ClientIdentity, OAuthClient
+from tools.mcpclient.errors import (
+    NO_CHALLENGE,
+    AuthenticationChallenge,
+    UpstreamFailure,
+    UpstreamRefused,
+)
 from tools.mcpclient.oauth import (
+    OAuthTokens,
+    PendingAuthorization,
     begin_authorization,
     finish_authorization,
     request_client_credentials,
 )
-from tools.mcpclient.oauth_clients import ClientIdentity, OAuthClient
-from tools.mcpclient.oauth_tokens import OAuthTokens, PendingAuthorization
 from tools.models import (
     CredentialScope,
     Grant,

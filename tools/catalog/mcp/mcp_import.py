@@ -31,8 +31,8 @@ from tools.definitions.texts.names import TOOL_NAME
 from tools.definitions.texts.tool_formats import UPSTREAM
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
+from tools.mcpclient.client_pool import CallStopped
 from tools.mcpclient.errors import Unauthorized, UpstreamFailure
-from tools.mcpclient.hub import CallStopped
 from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
 PATIENCE_S = 20.0
@@ -77,13 +77,13 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
         endpoint = endpoint_of(of_row(row), key)
         mask = mask_of_values(endpoint.secrets)
         try:
-            listing = client_pool().tools(endpoint, PATIENCE_S)
+            listing = client_pool().list_tools(endpoint, PATIENCE_S)
         except Unauthorized:
             if not endpoint.token:
                 raise
             endpoint = endpoint_of(of_row(row), key, refused=endpoint.token)
             mask = mask_of_values(endpoint.secrets)
-            listing = client_pool().tools(endpoint, PATIENCE_S)
+            listing = client_pool().list_tools(endpoint, PATIENCE_S)
     except (UpstreamFailure, CallStopped) as problem:
         said = "It did not answer in time." if isinstance(problem, CallStopped) else str(problem)
         said = mask.quotation(said)

@@ -21,11 +21,14 @@ from tools.catalog.mcp.mcp_catalog import Authorized, CatalogServer
 from tools.catalog.mcp.mcp_transports import fetcher, wait_for
 from tools.catalog.signatures import sealed_texts
 from tools.errors import Malformed
-from tools.mcpclient.challenge import AuthenticationChallenge
-from tools.mcpclient.errors import UpstreamFailure, UpstreamRefused, UpstreamUnavailable
-from tools.mcpclient.fetching import AuthorizationFailed
-from tools.mcpclient.oauth import refresh_tokens, request_client_credentials
-from tools.mcpclient.oauth_tokens import OAuthTokens
+from tools.mcpclient.authorization_servers import AuthorizationFailed
+from tools.mcpclient.errors import (
+    AuthenticationChallenge,
+    UpstreamFailure,
+    UpstreamRefused,
+    UpstreamUnavailable,
+)
+from tools.mcpclient.oauth import OAuthTokens, refresh_tokens, request_client_credentials
 from tools.models import Agent, Grant, McpAuthorization, McpServer, Organization, User
 
 AGENT, USER, NONE = "agent", "user", "none"
@@ -152,7 +155,7 @@ def sealed(tokens: OAuthTokens, *, organization: UUID, row: UUID) -> bytes:
 
 
 def opened(kept: bytes, *, organization: UUID, row: UUID) -> OAuthTokens:
-    """Raises NotAllowed: under another SECRET_KEY only a new consent helps."""
+    """Raises UpstreamRefused: under another SECRET_KEY only a new consent helps."""
     try:
         text = sealed_texts.unseal(
             kept, organization=organization, row=row, purpose=sealed_texts.MCP

@@ -23,9 +23,9 @@ from tools.builtin.workspaces import workspace_path
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
 from tools.httpclient.outbound import EventLoopThread, OperatorNetworkGate
+from tools.mcpclient.authorization_servers import Fetcher
 from tools.mcpclient.errors import UpstreamUnavailable
-from tools.mcpclient.fetching import Fetcher
-from tools.mcpclient.stdio import StdioTransport
+from tools.mcpclient.transports import StdioTransport
 
 NOT_ALLOWED = "is not one that the operator allows (MCP_STDIO_ALLOWED)"
 # Limits for a server's whole lifetime: the allowed hosts are the effective limit.
@@ -78,10 +78,10 @@ def forbidden(entry: StdioServer, names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in entry.variables]
 
 
-def stdio_channel(server: CatalogServer, environment: dict[str, str]) -> StdioTransport:
+def stdio_transport(server: CatalogServer, environment: dict[str, str]) -> StdioTransport:
     """Checks against the current list: an older configuration may not be allowed any more.
 
-    Raises NeverBegan.
+    Raises UpstreamUnavailable.
     """
     entry = allowed(server.command)
     if entry is None:

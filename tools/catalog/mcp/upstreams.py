@@ -9,13 +9,12 @@ from uuid import UUID
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.mcp_tokens import access_token, owner_key, owner_text
-from tools.catalog.mcp.mcp_transports import dialer, stdio_channel
+from tools.catalog.mcp.mcp_transports import dialer, stdio_transport
 from tools.catalog.mcp.mcp_values import UnreadableMcpValue, opened_values
-from tools.mcpclient.channel import McpTransport
+from tools.mcpclient.client_pool import McpClientPool, McpEndpoint
 from tools.mcpclient.errors import UpstreamRefused, UpstreamUnavailable
-from tools.mcpclient.hub import McpClientPool, McpEndpoint
-from tools.mcpclient.sse_channel import HttpSseTransport
-from tools.mcpclient.streamable import StreamableHttpTransport
+from tools.mcpclient.http_transports import HttpSseTransport, StreamableHttpTransport
+from tools.mcpclient.transports import McpTransport
 from tools.models import CredentialScope, Transport
 
 
@@ -57,9 +56,9 @@ def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") ->
     return McpEndpoint(
         server=str(server.id),
         key=f"{server.id}:{digest}",
-        make=lambda: _channel(server, headers, env),
-        remembered=server.protocol,
-        fresh_s=server.check_every_s,
+        make_transport=lambda: _transport(server, headers, env),
+        last_version=server.protocol,
+        list_max_age_s=server.check_every_s,
         secrets=(*headers.values(), *env.values(), *([token] if token else [])),
         token=token,
         holder=f"{server.id}:{owner}",
@@ -90,9 +89,9 @@ def _override_headers(headers: dict[str, str], more: dict[str, str]) -> dict[str
     return {name: value for name, value in headers.items() if name.lower() not in own} | more
 
 
-def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]) -> McpTransport:
+def _transport(server: CatalogServer, headers: dict[str, str], env: dict[str, str]) -> McpTransport:
     if server.transport == Transport.STDIO:
-        return stdio_channel(server, env)
+        return stdio_transport(server, env)
     try:
         url = Url.parse(server.url)
     except BrokenGrammar as flaw:

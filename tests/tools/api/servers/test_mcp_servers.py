@@ -81,7 +81,7 @@ def far(admin_api, organization, stub):
     assert answer.status_code == 201, answer.json()
     yield f"{PLACE}/far"
     for one in catalog_servers(organization.pk).values():
-        client_pool().forget(str(one.id))
+        client_pool().forget_server(str(one.id))
 
 
 def wrong(answer):

@@ -28,7 +28,7 @@ def far(admin_api, organization, stub, loopback_is_open):
     assert answer.status_code == 201, answer.json()
     yield f"{PLACE}/far"
     for one in catalog_servers(organization.pk).values():
-        client_pool().forget(str(one.id))
+        client_pool().forget_server(str(one.id))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The HTTP+SSE transport of 2024: one lasting stream, and an address to post to."""
+"""The HTTP+SSE transport of 2024: a lasting stream, and an address for our messages."""
 
 import json
 import queue
@@ -9,6 +9,7 @@ import pytest
 from sandbox.egress.rules.grammar import Url
 from tests.conditions import until
 from tests.stubs.web import Reply, serving
+from tools.mcpclient.client_pool import CallStopped
 from tools.mcpclient.errors import (
     AnswerLost,
     InvalidAnswer,
@@ -16,8 +17,7 @@ from tools.mcpclient.errors import (
     UpstreamRefused,
     UpstreamUnavailable,
 )
-from tools.mcpclient.hub import CallStopped
-from tools.mcpclient.sse_channel import HttpSseTransport
+from tools.mcpclient.http_transports import HttpSseTransport
 
 ENDED = object()
 
@@ -86,23 +86,23 @@ def server():
 
 
 @pytest.fixture
-def connection(server, talk, monkeypatch):
-    made = talk(server)
+def connection(server, connect, monkeypatch):
+    made = connect(server)
     monkeypatch.setattr(
         type(made),
-        "_channel",
+        "_transport",
         lambda self: HttpSseTransport(
             Url.parse(self.server.url), [("X-Key", "secret")], self._dialer
         ),
     )
-    made.endpoint = type(made.endpoint)("s", "s:2", made._channel, fresh_s=0.0)
+    made.endpoint = type(made.endpoint)("s", "s:2", made._transport, list_max_age_s=0.0)
     return made
 
 
 def test_a_call_over_a_lasting_stream(connection, server):
     assert connection.call().output == "hello"
     assert connection.call().output == "hello"
-    assert connection.hub.version(connection.endpoint) == "2024-11-05"
+    assert connection.pool.version(connection.endpoint) == "2024-11-05"
     assert len(server.streams) == 1
     assert {seen.headers["x-key"] for seen in server.web.seen} == {"secret"}
 
@@ -133,7 +133,7 @@ def test_a_call_that_is_given_up_is_cancelled(connection, server):
     connection.tools()
     server.mute = {"tools/call"}
     with pytest.raises(CallStopped) as stopped:
-        connection.call(over=lambda: bool(server.requests_for("tools/call")))
+        connection.call(should_stop=lambda: bool(server.requests_for("tools/call")))
     assert stopped.value.sent
     assert until(lambda: server.requests_for("notifications/cancelled"))
 
@@ -165,7 +165,7 @@ def test_what_is_no_stream_is_refused(connection, server, status, kind):
         connection.call()
 
 
-def test_a_message_that_the_server_rejects_never_began(connection, server):
+def test_a_message_that_the_server_rejects_was_not_started(connection, server):
     connection.tools()
     server.web.replies["/messages"] = Reply(500)
     with pytest.raises(UpstreamUnavailable):
@@ -181,7 +181,7 @@ def test_a_message_that_cannot_be_read_ends_the_stream(connection, server):
 
 @pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("number", [[], {}, None, True, 1.0, "1", 99])
-def test_an_answer_to_nothing_that_was_asked_ends_nothing(connection, server, number):
+def test_an_answer_without_a_request_is_ignored(connection, server, number):
     connection.tools()
     server.say({"jsonrpc": "2.0", "id": number, "result": {}})
     assert connection.call().output == "hello"

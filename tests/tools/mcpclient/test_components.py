@@ -1,13 +1,23 @@
-"""Parts of the MCP client: circuit breaker, events, headers, digests."""
+"""Components of the MCP client: circuit breaker, events, headers, digests."""
 
 import pytest
 
 from tools.definitions.mcp.listed_tools import BadTool, approval_digest, well_formed_tool
-from tools.mcpclient.breaker import FAILURES_TO_OPEN, FIRST_PAUSE_S, LONGEST_PAUSE_S, CircuitBreaker
+from tools.mcpclient.client_pool import (
+    FAILURES_TO_OPEN,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    CircuitBreaker,
+)
 from tools.mcpclient.errors import quote_text
-from tools.mcpclient.headers import encode_header_value, parameter_headers
-from tools.mcpclient.messages import JsonRpcRequest, encode_reply, is_answer_to
-from tools.mcpclient.sse import McpEventReader
+from tools.mcpclient.http_transports import McpEventReader
+from tools.mcpclient.json_rpc import (
+    JsonRpcRequest,
+    encode_header_value,
+    encode_reply,
+    is_answer_to,
+    parameter_headers,
+)
 
 
 class Clock:
@@ -26,33 +36,33 @@ def clock():
 def broken(clock):
     breaker = CircuitBreaker(clock)
     for _ in range(FAILURES_TO_OPEN):
-        breaker.failed()
+        breaker.record_failure()
     return breaker
 
 
 def test_a_breaker_opens_after_failures_in_a_row_alone(clock):
     breaker = CircuitBreaker(clock)
     for _ in range(3 * FAILURES_TO_OPEN):
-        breaker.failed()
-        breaker.failed()
-        breaker.succeeded()
-    assert breaker.admits()
+        breaker.record_failure()
+        breaker.record_failure()
+        breaker.record_success()
+    assert breaker.allows_request()
 
 
-def test_an_open_breaker_lets_one_try_after_a_pause(broken, clock):
-    assert not broken.admits()
+def test_an_open_breaker_allows_one_probe_after_a_pause(broken, clock):
+    assert not broken.allows_request()
     clock.now += FIRST_PAUSE_S
-    assert [broken.admits(), broken.admits()] == [True, False]
+    assert [broken.allows_request(), broken.allows_request()] == [True, False]
 
 
-def test_one_that_tried_with_success_closes_it(broken, clock):
+def test_a_successful_probe_closes_the_breaker(broken, clock):
     clock.now += FIRST_PAUSE_S
-    assert broken.admits()
-    broken.succeeded()
-    assert [broken.admits(), broken.admits()] == [True, True]
+    assert broken.allows_request()
+    broken.record_success()
+    assert [broken.allows_request(), broken.allows_request()] == [True, True]
 
 
-def test_one_that_tried_in_vain_makes_the_pause_longer_up_to_a_bound(broken, clock):
+def test_a_failed_probe_makes_the_pause_longer_up_to_a_limit(broken, clock):
     for pause_s in (
         FIRST_PAUSE_S,
         2 * FIRST_PAUSE_S,
@@ -61,17 +71,17 @@ def test_one_that_tried_in_vain_makes_the_pause_longer_up_to_a_bound(broken, clo
         LONGEST_PAUSE_S,
     ):
         clock.now += pause_s - 0.1
-        assert not broken.admits()
+        assert not broken.allows_request()
         clock.now += 0.1
-        assert broken.admits()
-        broken.failed()
+        assert broken.allows_request()
+        broken.record_failure()
 
 
 def test_a_probe_without_a_result_does_not_block_others_for_ever(broken, clock):
     clock.now += FIRST_PAUSE_S
-    assert broken.admits(probe_s=30)
+    assert broken.allows_request(probe_s=30)
     clock.now += 30
-    assert broken.admits()
+    assert broken.allows_request()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -122,7 +132,7 @@ def test_a_tool_is_one_object_with_a_name():
             well_formed_tool(raw)
 
 
-def test_an_answer_is_to_the_very_number():
+def test_an_answer_has_the_exact_id_of_its_request():
     request = JsonRpcRequest("x", id=1)
     assert is_answer_to({"id": 1, "result": {}}, request)
     assert is_answer_to({"id": None, "error": {}}, request)

@@ -1,4 +1,4 @@
-"""What a server lists, bounded, and what identifies a tool of it."""
+"""The tools that a server lists, up to a limit, and the digest that identifies a tool."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from tools.definitions.mcp.listed_tools import (
 )
 from tools.definitions.mcp.repairs import LONGEST_MESSAGE
 from tools.mcpclient.errors import InvalidAnswer, quote_text
-from tools.mcpclient.messages import JsonRpcMessage
+from tools.mcpclient.json_rpc import JsonRpcMessage
 
 MOST_TOOLS = 1_000
 MOST_PAGES = 50
@@ -24,8 +24,7 @@ MOST_FINDINGS = 1_000
 
 @dataclass(frozen=True)
 class UpstreamTool:
-    """A tool as its server describes it; `raw` is what was read of it, `size` is how long that is
-    as JSON."""
+    """A tool as its server describes it; `size` is the length of `raw` as JSON."""
 
     raw: dict[str, Any]
     size: int = 0
@@ -49,7 +48,7 @@ class UpstreamTool:
 
 @dataclass(frozen=True, slots=True)
 class ListFinding:
-    """What is wrong with one tool of a list: it is refused, or was read as something else."""
+    """An error in one tool of a list: the tool is refused, or was repaired."""
 
     tool: str
     refused: bool
@@ -62,94 +61,96 @@ class ListFinding:
 
 @dataclass(frozen=True)
 class UpstreamToolList:
-    """`good_for_s` is for how long the server says that it stands; None where it says nothing."""
+    """`max_age_s` is how long the list is valid; None if the server does not say it."""
 
     tools: dict[str, UpstreamTool]
-    good_for_s: float | None = None
+    max_age_s: float | None = None
     findings: tuple[ListFinding, ...] = ()
 
     def refusal(self, name: str) -> str:
-        """Why a tool that is listed cannot be used; empty where it is not refused."""
+        """Why a listed tool cannot be used; empty if it is not refused."""
         return next((one.message for one in self.findings if one.refused and one.tool == name), "")
 
 
 class ToolListReader:
-    """Of one listing. What is wrong with a tool is a finding; the others are listed."""
+    """Reads the pages of one list. An invalid tool becomes a finding; the others are listed."""
 
     def __init__(self) -> None:
         self.tools: dict[str, UpstreamTool] = {}
         self.findings: list[ListFinding] = []
         self.cursor: str | None = None
-        self.good_for_s: float | None = None
-        self._count, self._seen, self._size, self._read = 0, set[str](), 0, 0
-        self._twice: set[str] = set()
+        self.max_age_s: float | None = None
+        self._page_count, self._cursors, self._total_bytes, self._tool_count = 0, set[str](), 0, 0
+        self._duplicates: set[str] = set()
 
-    def take(self, page: JsonRpcMessage) -> bool:
-        """Whether there are more. Raises Unusable."""
+    def read_page(self, page: JsonRpcMessage) -> bool:
+        """Whether there are more pages. Raises InvalidAnswer."""
         try:
             read = well_formed_page(page)
         except BadPage as flaw:
             message = f"The MCP server's list of tools cannot be read: {flaw}."
             raise InvalidAnswer(message) from None
-        self._count += 1
+        self._page_count += 1
         for repair in read.repairs:
-            self._find("", str(repair))
-        before = len(self.tools)
+            self._add_finding("", str(repair))
+        count = len(self.tools)
         for raw in read.tools:
-            self._take(raw)
-        if read.good_for_s is not None:
-            self.good_for_s = min(self.good_for_s or 86_400.0, read.good_for_s)
-        return self._goes_on(read.cursor, brought=len(self.tools) > before)
+            self._read_tool(raw)
+        if read.max_age_s is not None:
+            self.max_age_s = min(self.max_age_s or 86_400.0, read.max_age_s)
+        return self._has_next_page(read.cursor, has_new_tools=len(self.tools) > count)
 
-    def listing(self) -> UpstreamToolList:
-        for name in self._twice:
+    def tool_list(self) -> UpstreamToolList:
+        for name in self._duplicates:
             self.tools.pop(name, None)
-        return UpstreamToolList(self.tools, self.good_for_s, tuple(self.findings))
+        return UpstreamToolList(self.tools, self.max_age_s, tuple(self.findings))
 
-    def _take(self, raw: Any) -> None:
-        self._read += 1
-        if self._read > 2 * MOST_TOOLS or len(self.tools) > MOST_TOOLS:
+    def _read_tool(self, raw: Any) -> None:
+        self._tool_count += 1
+        if self._tool_count > 2 * MOST_TOOLS or len(self.tools) > MOST_TOOLS:
             raise InvalidAnswer(f"The MCP server lists more than {MOST_TOOLS} tools.")
         try:
             read = well_formed_tool(raw)
         except BadTool as flaw:
-            self._find(flaw.name or f"#{self._read}", str(flaw), refused=True)
+            self._add_finding(flaw.name or f"#{self._tool_count}", str(flaw), refused=True)
             return
-        self._size += read.size
-        if self._size > LONGEST_LIST_BYTES:
+        self._total_bytes += read.size
+        if self._total_bytes > LONGEST_LIST_BYTES:
             raise InvalidAnswer(
                 f"The MCP server lists tools of more than {LONGEST_LIST_BYTES} bytes."
             )
-        self._keep(read)
+        self._add_tool(read)
 
-    def _keep(self, read: ReadTool) -> None:
-        """Two that differ are both refused; one that comes again alike is ignored."""
+    def _add_tool(self, read: ReadTool) -> None:
+        """Two different tools of one name are both refused; an exact duplicate is ignored."""
         tool = UpstreamTool(read.raw, read.size)
         known = self.tools.get(tool.name)
         if known is None:
             self.tools[tool.name] = tool
             for repair in read.repairs:
-                self._find(tool.name, str(repair))
-        elif known.raw != tool.raw and tool.name not in self._twice:
-            self._twice.add(tool.name)
-            self._find(tool.name, "is listed twice, and differently each time", refused=True)
+                self._add_finding(tool.name, str(repair))
+        elif known.raw != tool.raw and tool.name not in self._duplicates:
+            self._duplicates.add(tool.name)
+            self._add_finding(tool.name, "is listed twice, and differently each time", refused=True)
         if len(self.tools) > MOST_TOOLS:
             raise InvalidAnswer(f"The MCP server lists more than {MOST_TOOLS} tools.")
 
-    def _goes_on(self, cursor: str | None, *, brought: bool) -> bool:
-        """A cursor that comes again with nothing new is the end of the list."""
+    def _has_next_page(self, cursor: str | None, *, has_new_tools: bool) -> bool:
+        """A repeated cursor on a page without new tools is the end of the list."""
         if cursor is None:
             return False
-        if not brought and (cursor in self._seen or self._count >= MOST_PAGES):
-            self._find("", "the list was ended: its last page names another, and brought no tool")
+        if not has_new_tools and (cursor in self._cursors or self._page_count >= MOST_PAGES):
+            self._add_finding(
+                "", "the list was ended: its last page names another, and brought no tool"
+            )
             return False
-        if self._count >= MOST_PAGES:
+        if self._page_count >= MOST_PAGES:
             raise InvalidAnswer(f"The MCP server's list of tools has more than {MOST_PAGES} pages.")
-        self._seen.add(cursor)
+        self._cursors.add(cursor)
         self.cursor = cursor
         return True
 
-    def _find(self, tool: str, message: str, *, refused: bool = False) -> None:
+    def _add_finding(self, tool: str, message: str, *, refused: bool = False) -> None:
         if len(self.findings) < MOST_FINDINGS:
-            shown = quote_text(tool, 2 * 128)
-            self.findings.append(ListFinding(shown, refused, quote_text(message, LONGEST_MESSAGE)))
+            name = quote_text(tool, 2 * 128)
+            self.findings.append(ListFinding(name, refused, quote_text(message, LONGEST_MESSAGE)))
