@@ -1,4 +1,4 @@
-"""The HTTP+SSE transport of 2024: one lasting stream, and an address to post to."""
+"""The HTTP+SSE transport of 2024: a lasting stream, and an address for our messages."""
 
 import json
 import queue
@@ -9,9 +9,15 @@ import pytest
 from sandbox.egress.rules.grammar import Url
 from tests.conditions import until
 from tests.stubs.web import Reply, serving
-from tools.mcpclient.errors import Changed, Lost, NeverBegan, NotAllowed, Unusable
-from tools.mcpclient.hub import Stopped
-from tools.mcpclient.sse_channel import Sse
+from tools.mcpclient.client_pool import CallStopped
+from tools.mcpclient.errors import (
+    AnswerLost,
+    InvalidAnswer,
+    ToolChanged,
+    UpstreamRefused,
+    UpstreamUnavailable,
+)
+from tools.mcpclient.http_transports import HttpSseTransport
 
 ENDED = object()
 
@@ -80,21 +86,23 @@ def server():
 
 
 @pytest.fixture
-def connection(server, talk, monkeypatch):
-    made = talk(server)
+def connection(server, connect, monkeypatch):
+    made = connect(server)
     monkeypatch.setattr(
         type(made),
-        "_channel",
-        lambda self: Sse(Url.parse(self.server.url), [("X-Key", "secret")], self._dialer),
+        "_transport",
+        lambda self: HttpSseTransport(
+            Url.parse(self.server.url), [("X-Key", "secret")], self._dialer
+        ),
     )
-    made.endpoint = type(made.endpoint)("s", "s:2", made._channel, fresh_s=0.0)
+    made.endpoint = type(made.endpoint)("s", "s:2", made._transport, list_max_age_s=0.0)
     return made
 
 
 def test_a_call_over_a_lasting_stream(connection, server):
     assert connection.call().output == "hello"
     assert connection.call().output == "hello"
-    assert connection.hub.version(connection.endpoint) == "2024-11-05"
+    assert connection.pool.version(connection.endpoint) == "2024-11-05"
     assert len(server.streams) == 1
     assert {seen.headers["x-key"] for seen in server.web.seen} == {"secret"}
 
@@ -117,15 +125,15 @@ def test_a_stream_that_ends_during_a_call_loses_it(connection, server):
         return None if message.get("method") == "tools/call" else server._result_of(message)
 
     server._result, server.mute = result, set()
-    with pytest.raises(Lost):
+    with pytest.raises(AnswerLost):
         connection.call()
 
 
 def test_a_call_that_is_given_up_is_cancelled(connection, server):
     connection.tools()
     server.mute = {"tools/call"}
-    with pytest.raises(Stopped) as stopped:
-        connection.call(over=lambda: bool(server.requests_for("tools/call")))
+    with pytest.raises(CallStopped) as stopped:
+        connection.call(should_stop=lambda: bool(server.requests_for("tools/call")))
     assert stopped.value.sent
     assert until(lambda: server.requests_for("notifications/cancelled"))
 
@@ -133,7 +141,7 @@ def test_a_call_that_is_given_up_is_cancelled(connection, server):
 def test_a_tool_that_changed_is_not_called(connection, server):
     pin = connection.tools()["echo"].digest
     server.description = "Other."
-    with pytest.raises(Changed):
+    with pytest.raises(ToolChanged):
         connection.call(pin=pin)
 
 
@@ -142,13 +150,14 @@ def test_a_tool_that_changed_is_not_called(connection, server):
 )
 def test_credentials_go_to_no_other_host(connection, server, endpoint):
     server.endpoint = endpoint
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidAnswer):
         connection.call()
     assert server.messages == []
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(401, NotAllowed), (404, Unusable), (302, Unusable), (200, Unusable)]
+    ("status", "kind"),
+    [(401, UpstreamRefused), (404, InvalidAnswer), (302, InvalidAnswer), (200, InvalidAnswer)],
 )
 def test_what_is_no_stream_is_refused(connection, server, status, kind):
     server.web.replies["/sse"] = Reply(status, body=b"x")
@@ -156,23 +165,23 @@ def test_what_is_no_stream_is_refused(connection, server, status, kind):
         connection.call()
 
 
-def test_a_message_that_the_server_rejects_never_began(connection, server):
+def test_a_message_that_the_server_rejects_was_not_started(connection, server):
     connection.tools()
     server.web.replies["/messages"] = Reply(500)
-    with pytest.raises(NeverBegan):
+    with pytest.raises(UpstreamUnavailable):
         connection.call()
 
 
 def test_a_message_that_cannot_be_read_ends_the_stream(connection, server):
     connection.tools()
     server._result = lambda message: server.streams[-1].put(b"data: {\n\n")
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidAnswer):
         connection.call()
 
 
 @pytest.mark.part("calls", but_each=3)
 @pytest.mark.parametrize("number", [[], {}, None, True, 1.0, "1", 99])
-def test_an_answer_to_nothing_that_was_asked_ends_nothing(connection, server, number):
+def test_an_answer_without_a_request_is_ignored(connection, server, number):
     connection.tools()
     server.say({"jsonrpc": "2.0", "id": number, "result": {}})
     assert connection.call().output == "hello"

@@ -1,4 +1,4 @@
-"""What a tool's answer is to whoever called it."""
+"""Reads the answer of a server to the call of a tool."""
 
 import json
 from dataclasses import dataclass
@@ -13,20 +13,19 @@ from tools.definitions.mcp.call_results import (
     well_formed_result,
 )
 from tools.definitions.mcp.repairs import clean_value
-from tools.mcpclient.errors import InputRequired, Unusable, quoted
-from tools.mcpclient.messages import Message
+from tools.mcpclient.errors import InputRequired, InvalidAnswer, quote_text
+from tools.mcpclient.json_rpc import JsonRpcMessage
 
-BESIDE = "_content"  # in an output of structured content: the images and audio that came with it
+EXTRA_CONTENT_KEY = "_content"  # in the output: images and audio beside structured content
 MOST_WARNINGS = 20
 
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """`failed` with the server's words for it and its `data`, else the output. `structured`: the
-    output is structured content, or the words are its JSON.
+    """The output, or for a `failed` call the server's `message` and `data`.
 
-    `beside` are parts with more than the output contains, `warnings` what of the answer was
-    read as something else than it was.
+    `structured`: the output is structured content, or the message is its JSON. `extra_content` are
+    parts that the output does not contain; `warnings` name the repairs of the answer.
     """
 
     output: Any
@@ -34,21 +33,21 @@ class ToolAnswer:
     message: str = ""
     structured: bool = False
     data: Any = None
-    beside: tuple[Any, ...] = ()
+    extra_content: tuple[Any, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def parsed(self) -> Any:
-        """The JSON that the text is. Raises ValueError."""
+        """The text output, read as JSON. Raises ValueError."""
         if not isinstance(self.output, str):
-            raise ValueError("it is no text")
+            raise ValueError("the output is not a text")
         return clean_value(untrusted_json.parse_repairable(self.output.encode()), [])
 
 
-def read_answer(result: Message) -> ToolAnswer:
+def read_answer(result: JsonRpcMessage) -> ToolAnswer:
     """Structured content if there is any, else the text if there is only text, else the parts.
 
-    Raises InputRequired, Unusable.
+    Raises InputRequired, InvalidAnswer.
     """
     kind = result.get("resultType", "complete")
     if kind == "input_required":
@@ -60,17 +59,17 @@ def read_answer(result: Message) -> ToolAnswer:
         )
     if kind != "complete":
         message = "The MCP server answered with a kind of result that we did not ask for."
-        raise Unusable(message, result)
+        raise InvalidAnswer(message, result)
     try:
         read = well_formed_result(result)
     except NotAToolResult as flaw:
-        raise Unusable(f"The MCP server's answer {flaw}.", result) from None
+        raise InvalidAnswer(f"The MCP server's answer {flaw}.", result) from None
     return _failure(read) if read.failed else _success(read)
 
 
 def _failure(read: CallResult) -> ToolAnswer:
-    """What came beside its text is kept as data: a field, how long to wait, where to look."""
-    text = quoted(_text(read)) or quoted(failure_message(read.structured))
+    """The content beside the text is kept as data."""
+    text = quote_text(_text(read)) or quote_text(failure_message(read.structured))
     others = [_without_bytes(part) for part in read.content if part["type"] != "text"]
     data = read.structured
     if others or read.unknown:
@@ -79,7 +78,7 @@ def _failure(read: CallResult) -> ToolAnswer:
     return ToolAnswer(
         None,
         failed=True,
-        message=text or _short(read.structured),
+        message=text or _json_excerpt(read.structured),
         structured=not text,
         data=data,
         warnings=_warnings(read),
@@ -87,7 +86,7 @@ def _failure(read: CallResult) -> ToolAnswer:
 
 
 def _without_bytes(part: dict[str, Any]) -> dict[str, Any]:
-    """A failure has no output that they could be in."""
+    """A failure has no output that could contain the bytes."""
     if not has_bytes(part):
         return part
     return {key: part[key] for key in ("type", "mimeType") if key in part}
@@ -96,17 +95,19 @@ def _without_bytes(part: dict[str, Any]) -> dict[str, Any]:
 def _success(read: CallResult) -> ToolAnswer:
     warnings = _warnings(read)
     if read.structured is not None:
-        return ToolAnswer(read.structured, structured=True, beside=_beyond(read), warnings=warnings)
+        return ToolAnswer(
+            read.structured, structured=True, extra_content=_extra_content(read), warnings=warnings
+        )
     if not read.content and read.unknown:
         return ToolAnswer(read.unknown, warnings=warnings)
     texts = all(part["type"] == "text" for part in read.content)
     output = _text(read) if texts else read.content
     beside = (*read.content, *read.unknown) if read.unknown else ()
-    return ToolAnswer(output, beside=beside, warnings=warnings)
+    return ToolAnswer(output, extra_content=beside, warnings=warnings)
 
 
-def _beyond(read: CallResult) -> tuple[Any, ...]:
-    """The parts beside structured content, unless they are one text that is its JSON."""
+def _extra_content(read: CallResult) -> tuple[Any, ...]:
+    """The parts beside structured content, unless they are one text with the same JSON."""
     parts = (*read.content, *read.unknown)
     if len(parts) == 1 and read.content and read.content[0]["type"] == "text":
         try:
@@ -129,5 +130,5 @@ def _text(read: CallResult) -> str:
     return "\n".join(part["text"] for part in read.content if part["type"] == "text")
 
 
-def _short(structured: Any) -> str:
-    return "" if structured is None else quoted(json.dumps(structured, ensure_ascii=False))
+def _json_excerpt(structured: Any) -> str:
+    return "" if structured is None else quote_text(json.dumps(structured, ensure_ascii=False))

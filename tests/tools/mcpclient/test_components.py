@@ -1,13 +1,23 @@
-"""Parts of the MCP client: circuit breaker, events, headers, digests."""
+"""Components of the MCP client: circuit breaker, events, headers, digests."""
 
 import pytest
 
 from tools.definitions.mcp.listed_tools import BadTool, approval_digest, well_formed_tool
-from tools.mcpclient.breaker import AFTER, LONGEST_PAUSE_S, PAUSE_S, Breaker
-from tools.mcpclient.errors import quoted
-from tools.mcpclient.headers import header_value, parameter_headers
-from tools.mcpclient.messages import Request, answers, reply_to
-from tools.mcpclient.sse import Events
+from tools.mcpclient.client_pool import (
+    FAILURES_TO_OPEN,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    CircuitBreaker,
+)
+from tools.mcpclient.errors import quote_text
+from tools.mcpclient.http_transports import McpEventReader
+from tools.mcpclient.json_rpc import (
+    JsonRpcRequest,
+    encode_header_value,
+    encode_reply,
+    is_answer_to,
+    parameter_headers,
+)
 
 
 class Clock:
@@ -24,48 +34,54 @@ def clock():
 
 @pytest.fixture
 def broken(clock):
-    breaker = Breaker(clock)
-    for _ in range(AFTER):
-        breaker.failed()
+    breaker = CircuitBreaker(clock)
+    for _ in range(FAILURES_TO_OPEN):
+        breaker.record_failure()
     return breaker
 
 
 def test_a_breaker_opens_after_failures_in_a_row_alone(clock):
-    breaker = Breaker(clock)
-    for _ in range(3 * AFTER):
-        breaker.failed()
-        breaker.failed()
-        breaker.succeeded()
-    assert breaker.admits()
+    breaker = CircuitBreaker(clock)
+    for _ in range(3 * FAILURES_TO_OPEN):
+        breaker.record_failure()
+        breaker.record_failure()
+        breaker.record_success()
+    assert breaker.allows_request()
 
 
-def test_an_open_breaker_lets_one_try_after_a_pause(broken, clock):
-    assert not broken.admits()
-    clock.now += PAUSE_S
-    assert [broken.admits(), broken.admits()] == [True, False]
+def test_an_open_breaker_allows_one_probe_after_a_pause(broken, clock):
+    assert not broken.allows_request()
+    clock.now += FIRST_PAUSE_S
+    assert [broken.allows_request(), broken.allows_request()] == [True, False]
 
 
-def test_one_that_tried_with_success_closes_it(broken, clock):
-    clock.now += PAUSE_S
-    assert broken.admits()
-    broken.succeeded()
-    assert [broken.admits(), broken.admits()] == [True, True]
+def test_a_successful_probe_closes_the_breaker(broken, clock):
+    clock.now += FIRST_PAUSE_S
+    assert broken.allows_request()
+    broken.record_success()
+    assert [broken.allows_request(), broken.allows_request()] == [True, True]
 
 
-def test_one_that_tried_in_vain_makes_the_pause_longer_up_to_a_bound(broken, clock):
-    for pause_s in (PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, LONGEST_PAUSE_S):
+def test_a_failed_probe_makes_the_pause_longer_up_to_a_limit(broken, clock):
+    for pause_s in (
+        FIRST_PAUSE_S,
+        2 * FIRST_PAUSE_S,
+        4 * FIRST_PAUSE_S,
+        8 * FIRST_PAUSE_S,
+        LONGEST_PAUSE_S,
+    ):
         clock.now += pause_s - 0.1
-        assert not broken.admits()
+        assert not broken.allows_request()
         clock.now += 0.1
-        assert broken.admits()
-        broken.failed()
+        assert broken.allows_request()
+        broken.record_failure()
 
 
 def test_a_probe_without_a_result_does_not_block_others_for_ever(broken, clock):
-    clock.now += PAUSE_S
-    assert broken.admits(probe_s=30)
+    clock.now += FIRST_PAUSE_S
+    assert broken.allows_request(probe_s=30)
     clock.now += 30
-    assert broken.admits()
+    assert broken.allows_request()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -73,7 +89,7 @@ def test_a_probe_without_a_result_does_not_block_others_for_ever(broken, clock):
 def test_events_are_the_same_however_they_are_cut(end, size):
     raw = end.join([": hi", "event: x", "data: a", "data:b", "id: 7", "retry: 20", "", "data", ""])
     raw += end.join(["", "data: c", "", ""])
-    data, events = raw.encode(), Events()
+    data, events = raw.encode(), McpEventReader()
     found = [
         event for at in range(0, len(data), size) for event in events.feed(data[at : at + size])
     ]
@@ -82,10 +98,10 @@ def test_events_are_the_same_however_they_are_cut(end, size):
 
 
 def test_a_header_carries_what_it_can_and_wraps_the_rest():
-    assert header_value("plain text") == "plain text"
-    assert header_value("a\r\nX-B: c") == "=?base64?YQ0KWC1COiBj?="
-    assert header_value(" a") == "=?base64?IGE=?="
-    assert header_value("=?base64?YQ==?=") == "=?base64?PT9iYXNlNjQ/WVE9PT89?="
+    assert encode_header_value("plain text") == "plain text"
+    assert encode_header_value("a\r\nX-B: c") == "=?base64?YQ0KWC1COiBj?="
+    assert encode_header_value(" a") == "=?base64?IGE=?="
+    assert encode_header_value("=?base64?YQ==?=") == "=?base64?PT9iYXNlNjQ/WVE9PT89?="
 
 
 def test_only_marked_scalars_become_headers():
@@ -116,23 +132,23 @@ def test_a_tool_is_one_object_with_a_name():
             well_formed_tool(raw)
 
 
-def test_an_answer_is_to_the_very_number():
-    request = Request("x", id=1)
-    assert answers({"id": 1, "result": {}}, request)
-    assert answers({"id": None, "error": {}}, request)
+def test_an_answer_has_the_exact_id_of_its_request():
+    request = JsonRpcRequest("x", id=1)
+    assert is_answer_to({"id": 1, "result": {}}, request)
+    assert is_answer_to({"id": None, "error": {}}, request)
     for other in ({"id": True, "result": {}}, {"id": "1", "result": {}}, {"id": 1, "method": "x"}):
-        assert not answers(other, request)
+        assert not is_answer_to(other, request)
 
 
 def test_a_notification_has_no_reply():
-    assert reply_to({"method": "ping"}) is None
-    assert reply_to({"method": "ping", "id": {}}) is None
+    assert encode_reply({"method": "ping"}) is None
+    assert encode_reply({"method": "ping", "id": {}}) is None
 
 
 def test_what_is_quoted_is_bounded_and_plain():
-    assert quoted("a\x1b[31m\u202e") == "a\ufffd[31m\ufffd"
-    assert len(quoted("x" * 10_000)) < 2_100
-    assert quoted({"a": 1}) == ""
+    assert quote_text("a\x1b[31m\u202e") == "a\ufffd[31m\ufffd"
+    assert len(quote_text("x" * 10_000)) < 2_100
+    assert quote_text({"a": 1}) == ""
 
 
 @pytest.mark.parametrize("number", [2**53, -(2**53), -0.0, 1e308, 2**64 - 1])

@@ -10,10 +10,10 @@ import pytest
 from tests.stubs.mcp import Tool, as_json, streamed, text
 from tests.stubs.web import Raw, Reply, endless
 from tools.httpclient.outbound import EventLoopThread
-from tools.mcpclient.errors import Lost, NotAllowed, Unusable, UpstreamFailure
-from tools.mcpclient.hub import Stopped, _Watch
-from tools.mcpclient.listing import LONGEST_LIST
-from tools.mcpclient.messages import LONG, Request, parsed_aside
+from tools.mcpclient.client_pool import CallStopped, _CallWaiter
+from tools.mcpclient.errors import AnswerLost, InvalidAnswer, UpstreamFailure, UpstreamRefused
+from tools.mcpclient.json_rpc import LONG_MESSAGE_BYTES, JsonRpcRequest, parse_message_in_thread
+from tools.mcpclient.tool_lists import LONGEST_LIST_BYTES
 
 JSON = [("Content-Type", "application/json")]
 STREAM = [("Content-Type", "text/event-stream")]
@@ -74,91 +74,91 @@ UNUSABLE = {
 
 @pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("reply", UNUSABLE.values(), ids=UNUSABLE)
-def test_an_answer_that_cannot_be_meant_is_refused(modern, talk, reply):
-    one = talk(modern)
+def test_an_invalid_answer_is_refused(modern, connect, reply):
+    one = connect(modern)
     one.tools()
     modern.instead["tools/call"] = reply
-    with pytest.raises((Unusable, Lost)):
+    with pytest.raises((InvalidAnswer, AnswerLost)):
         one.call()
     modern.instead.clear()
     assert one.call().output == "{}"
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 1000], ids=["nothing", "much"])
-def test_a_refusal_with_any_body_is_a_refusal(modern, talk, body):
+def test_a_refusal_with_any_body_is_a_refusal(modern, connect, body):
     modern.instead["server/discover"] = Reply(401, body=body)
-    with pytest.raises(NotAllowed):
-        talk(modern).call()
+    with pytest.raises(UpstreamRefused):
+        connect(modern).call()
 
 
-def test_a_server_that_drips_is_late(modern, talk):
+def test_a_call_to_a_server_that_never_completes_its_answer_times_out(modern, connect):
     modern.instead["tools/call"] = lambda message: Reply(200, STREAM, itertools.repeat(b": \n"))
-    with pytest.raises((Stopped, UpstreamFailure)):
-        talk(modern).call(timeout_s=0.5)
+    with pytest.raises((CallStopped, UpstreamFailure)):
+        connect(modern).call(timeout_s=0.5)
 
 
-def test_a_list_of_too_many_tools_is_refused(modern, talk):
+def test_a_list_of_too_many_tools_is_refused(modern, connect):
     modern.tools = {f"t{n}": Tool() for n in range(1_001)}
-    with pytest.raises(Unusable, match="more than 1000 tools"):
-        talk(modern).tools()
+    with pytest.raises(InvalidAnswer, match="more than 1000 tools"):
+        connect(modern).tools()
 
 
-def test_a_list_of_too_many_bad_tools_is_refused(modern, talk):
+def test_a_list_of_too_many_bad_tools_is_refused(modern, connect):
     modern.list_more = {"tools": [{}] * 2_001}
-    with pytest.raises(Unusable, match="more than 1000 tools"):
-        talk(modern).tools()
+    with pytest.raises(InvalidAnswer, match="more than 1000 tools"):
+        connect(modern).tools()
 
 
-def test_a_list_that_brings_new_tools_for_ever_is_refused(modern, talk):
+def test_a_list_that_brings_new_tools_for_ever_is_refused(modern, connect):
     def page(message):
         at = len(modern.requests_for("tools/list"))
         result = {"tools": [Tool().listed(f"t{at}")], "nextCursor": "more"}
         return as_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     modern.instead["tools/list"] = page
-    with pytest.raises(Unusable, match="more than 50 pages"):
-        talk(modern).tools()
+    with pytest.raises(InvalidAnswer, match="more than 50 pages"):
+        connect(modern).tools()
 
 
-def test_a_session_that_no_header_can_carry_is_refused(handshake, talk):
+def test_a_session_that_no_header_can_carry_is_refused(handshake, connect):
     answer = {"protocolVersion": "2025-11-25", "capabilities": {}}
     handshake.instead["initialize"] = lambda message: as_json(
         {"jsonrpc": "2.0", "id": message["id"], "result": answer},
         [("Mcp-Session-Id", "a b")],
     )
-    with pytest.raises(Unusable, match="named its session"):
-        talk(handshake).call()
+    with pytest.raises(InvalidAnswer, match="named its session"):
+        connect(handshake).call()
 
 
-def test_an_unknown_version_is_refused(handshake, talk):
+def test_an_unknown_version_is_refused(handshake, connect):
     handshake.era = "2031-01-01"
-    with pytest.raises(Unusable, match="no version"):
-        talk(handshake).call()
+    with pytest.raises(InvalidAnswer, match="no version"):
+        connect(handshake).call()
 
 
-def test_an_endless_answer_to_the_first_question_ends(modern, talk):
+def test_an_endless_answer_to_the_first_question_ends(modern, connect):
     modern.instead["server/discover"] = endless(b" " * 65536)
     modern.instead["initialize"] = endless(b" " * 65536)
     with pytest.raises(UpstreamFailure):
-        talk(modern).call()
+        connect(modern).call()
 
 
-def test_all_pages_together_are_bounded(modern, talk):
+def test_all_pages_together_are_bounded(modern, connect):
     modern.page_size = 1
-    most = LONGEST_LIST // 400_000 + 2
+    most = LONGEST_LIST_BYTES // 400_000 + 2
     modern.tools = {
         f"t{at}": Tool(more={"annotations": {"x": "y" * 400_000}}) for at in range(most)
     }
-    with pytest.raises(Unusable, match="tools of more than"):
-        talk(modern).tools()
+    with pytest.raises(InvalidAnswer, match="tools of more than"):
+        connect(modern).tools()
 
 
-def test_while_a_long_message_is_read_others_have_their_turn():
+def test_reading_a_long_message_does_not_block_the_event_loop():
     raw = b'{"jsonrpc":"2.0","a":[' + b"[[]]," * 100_000 + b"[]]}"
-    assert len(raw) > LONG
+    assert len(raw) > LONG_MESSAGE_BYTES
 
     async def turns():
-        count, reading = 0, asyncio.ensure_future(parsed_aside(raw))
+        count, reading = 0, asyncio.ensure_future(parse_message_in_thread(raw))
         while not reading.done():
             count += 1
             await asyncio.sleep(0)
@@ -172,7 +172,7 @@ def test_while_a_long_message_is_read_others_have_their_turn():
         loop.close()
 
 
-def test_who_talks_faster_than_is_passed_on_does_not_keep_a_call_from_its_end():
+def test_continuous_progress_does_not_delay_the_timeout():
     words, passed = queue.Queue(), []
     words.put("x")
 
@@ -181,6 +181,6 @@ def test_who_talks_faster_than_is_passed_on_does_not_keep_a_call_from_its_end():
         assert len(passed) < 1_000
         words.put(word)
 
-    watch = _Watch(Request("tools/call"), 0.1, words=words, tell=pass_on)
-    with pytest.raises(Stopped):
+    watch = _CallWaiter(JsonRpcRequest("tools/call"), 0.1, progress=words, on_progress=pass_on)
+    with pytest.raises(CallStopped):
         watch.result(Future())
