@@ -18,7 +18,7 @@ from tests.tools.approval_requests import ended_execution
 from tools.catalog.mcp import mcp_consents, mcp_import, mcp_servers, mcp_tokens
 from tools.catalog.mcp.upstreams import client_pool
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.mcpclient.errors import UpstreamRefused, UpstreamUnavailable
 from tools.models import McpAuthorization, McpConsent, Organization
 

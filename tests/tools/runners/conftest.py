@@ -11,7 +11,7 @@ from tests.stubs.mcp import mcp_serving
 from tests.tools.approval_requests import ended_execution
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.upstreams import client_pool
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution
 from tools.models import Tool as ToolRow
 

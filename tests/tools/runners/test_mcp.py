@@ -16,7 +16,7 @@ from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.upstreams import client_pool, endpoint_of
 from tools.catalog.signatures import drift
 from tools.errors import Unavailable
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.mcpclient.errors import ToolChanged
 from tools.models import Execution, McpServer, OnDrift
 from tools.models import Tool as ToolRow

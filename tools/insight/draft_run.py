@@ -27,9 +27,8 @@ from tools.definitions.tool import definition_digest
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidCall, Malformed, Refused
-from tools.execution import outcomes
-from tools.execution.context import Result
-from tools.execution.running import settle
+from tools.execution.call import Result
+from tools.execution.run import apply_definition, count_outcome, result_of
 from tools.limits import load_shedder
 from tools.limits.answers import DRAFT
 from tools.models import Organization, Tool
@@ -46,7 +45,7 @@ from tools.policy.questions import (
 from tools.runners.tool_runs import ToolRun
 from tools.runners.tool_types import RUNNERS
 
-LONGEST_S = 20.0  # somebody waits for it at a page
+LONGEST_S = 20.0  # a page waits for it
 SKIPPED = {
     Gate.NESTING: "A person makes the run at a page: it is within no other call.",
     Gate.FAN_OUT: "A tool of type code makes no calls of its own.",
@@ -162,10 +161,10 @@ def _performed(
     began = time.perf_counter()
     outcome = RUNNERS[ToolType.CODE].run(run)
     duration_ms = round((time.perf_counter() - began) * 1000, 3)
-    outcomes.count(outcome)
-    result = outcomes.result_of(outcome)
+    count_outcome(outcome)
+    result = result_of(outcome)
     if result.status == Status.SUCCESS:
-        settle(draft, result)
+        apply_definition(draft, result)
     _record_end(draft, by, result, about | {"duration_ms": duration_ms})
     return DraftRun(result, outcome.stdout, outcome.stderr, level, timeout_s, duration_ms)
 
@@ -195,7 +194,7 @@ def _record(
 ) -> None:
     """No record, no run. What was run stands in it whole, for no version keeps it."""
     definition = draft.definition.raw
-    told = {"parameters": parameters, "definition": definition}
+    evidence = {"parameters": parameters, "definition": definition}
     record(
         Event.TOOL_DRAFT,
         by=by,
@@ -203,7 +202,7 @@ def _record(
         subject=draft.name,
         digest=definition_digest(definition),
         reason=reason,
-        payload=None if parameters is None else told,
+        payload=None if parameters is None else evidence,
         sensitive=draft.definition.sensitive,
         details={"draft": True, **about},
     )

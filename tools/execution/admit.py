@@ -1,9 +1,13 @@
-"""The entrance of the road: `admit` asks every gate and writes the row of a call.
+"""Admission: may this call be made? Every step does one thing or raises.
 
-Doors come in by `pipeline`; a composite call that makes calls of its own comes here as well.
+Read `ADMISSION` from left to right: it is the first half of the pipeline (specification S3, 3;
+ruling 9), and `ACCEPTANCE` goes on from there. The steps walk `gates.GATES` by its stages, and read
+in between what the next stage needs. Nothing is written here but the count of the rate limit, and
+the record of a refusal.
 """
 
 import time
+from collections.abc import Callable
 
 from django.db import transaction
 from django.utils import timezone
@@ -18,15 +22,72 @@ from tools.authorization.listings import describe_alternatives
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
-from tools.errors import InvalidCall, NotFound, Refused, Shed
-from tools.execution import events
-from tools.execution.acceptance import accept
-from tools.execution.admission import ADMISSION
-from tools.execution.call import Call
-from tools.execution.context import Admission
-from tools.execution.rows import build_row, write_rows
+from tools.definitions.values import strict_json
+from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
+from tools.execution import events, outputs, sessions
+from tools.execution.accept import accept, ask_gates, build_row, write_rows
+from tools.execution.call import Admission, Call
+from tools.execution.finish import transitions_of
+from tools.licensing.license_coverage import license_warnings
 from tools.limits import load_shedder
 from tools.models import Execution
+from tools.policy.gates import Stage
+
+
+def resolve(admission: Admission) -> None:
+    admission.tool = admission.snapshot.tool(admission.call.tool_name)
+    if admission.tool is None:
+        raise NotFound(
+            f"There is no tool {admission.call.tool_name[:128]!r}. GET /api/v1/tools lists yours.",
+            code="tool_not_found",
+        )
+
+
+def arrive(admission: Admission) -> None:
+    """Load is shed before anything is asked of the database."""
+    ask_gates(admission, Stage.ARRIVAL)
+
+
+def enter_session(admission: Admission) -> None:
+    """Inside a session the server's groups and state are asked about (ruling 5)."""
+    if admission.call.session is not None:
+        sessions.enter(admission)
+
+
+def authorize(admission: Admission) -> None:
+    """Groups and state, as specification S1 has them; never more than was granted."""
+    request_records.count_request(admission.asked, admission.snapshot)
+    ask_gates(admission, Stage.REQUEST, Stage.ACCESS)
+    admission.warnings += license_warnings(admission.snapshot)
+
+
+def limit_rate(admission: Admission) -> None:
+    ask_gates(admission, Stage.RATE)
+
+
+def check_json(admission: Admission) -> None:
+    """Parameters that came by another way than our JSON parser meet the same bounds."""
+    try:
+        strict_json.check(admission.call.parameters)
+    except strict_json.BadJson as error:
+        raise Malformed(f"The parameters cannot be used: {error}.") from None
+
+
+def validate_arguments(admission: Admission) -> None:
+    ask_gates(admission, Stage.ARGUMENTS)
+
+
+Step = Callable[[Admission], None]
+ADMISSION: tuple[Step, ...] = (
+    resolve,
+    arrive,
+    enter_session,
+    authorize,
+    limit_rate,
+    check_json,
+    outputs.resolve_references,
+    validate_arguments,
+)
 
 
 def admit(caller: Caller, call: Call) -> Execution:
@@ -54,18 +115,18 @@ def admit_waiting(caller: Caller, call: Call, wait_s: float) -> Admission:
     except Refused as refusal:
         refusal.details |= describe_alternatives(admission.question, refusal.code)
         _record_refusal(admission, refusal)
-        _tell(admission)
+        _log_request(admission)
         raise
     finally:
         load_shedder.LOAD_SHEDDER.leave(
             admission.limits.arrival, written=admission.execution is not None
         )
     if execution.is_final:
-        _tell(admission, execution)
+        _log_request(admission, execution)
     return admission
 
 
-def _tell(admission: Admission, execution: Execution | None = None) -> None:
+def _log_request(admission: Admission, execution: Execution | None = None) -> None:
     """The line of a call that was over as soon as it was asked for."""
     duration_ms = (time.perf_counter() - admission.began) * 1000
     request_records.log_request(
@@ -75,20 +136,6 @@ def _tell(admission: Admission, execution: Execution | None = None) -> None:
         duration_ms=duration_ms,
         transitions=transitions_of(execution) if execution else (),
     )
-
-
-def transitions_of(execution: Execution) -> list[dict[str, str]]:
-    """For the line of a call that was over."""
-    if execution.state_after in ("", execution.state):
-        return []
-    return [
-        {
-            "tool": execution.tool_name,
-            "from": execution.state,
-            "to": execution.state_after,
-            "timestamp": timezone.now().isoformat(),
-        }
-    ]
 
 
 def _record_refusal(admission: Admission, refusal: Refused) -> None:
@@ -126,7 +173,7 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         into=belonging,
     )
     belonging += [
-        events.first_of(execution.pk, EventType.FAILED, refusal.message),
+        events.first_event(execution.pk, EventType.FAILED, refusal.message),
         # After the evidence, as in `accept`: both may wait for who writes the first of their kind.
         request_records.build_record(
             admission.caller,

@@ -37,7 +37,7 @@ def open_session(
     state: str | None,
     pins: dict[str, Any] | None = None,
 ) -> tuple[Session, list[str]]:
-    """A session with what the caller may have, and warnings about groups nobody knows.
+    """A session with what the caller may have, and warnings about unknown groups.
 
     The state it begins in is a filter, not a permission. Raises `Malformed`, `Refused`, `Conflict`.
     """

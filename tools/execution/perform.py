@@ -1,6 +1,6 @@
-"""The one road. Every door leads here: `admit` writes the row, `perform` runs it.
+"""The performance of an execution: claimed, run, finished.
 
-Who performs is not the performer's business: any process that wins the claim may.
+Any process that wins the claim may perform it. Read `RUN` from left to right.
 """
 
 import logging
@@ -17,44 +17,40 @@ from config.database import CONNECTION_ERRORS, replace_dead_connections
 from config.logs import about_execution
 from tools.authorization import request_records
 from tools.definitions.results import FINAL, Status
-from tools.execution import bell, cache, capacity, composition, stumbling
-from tools.execution.acceptance import ACCEPTANCE
-from tools.execution.admission import ADMISSION
-from tools.execution.capacity import Seat
-from tools.execution.claiming import Turn, freed_by, turns
-from tools.execution.context import Performance, Result
-from tools.execution.entrance import admit, transitions_of
-from tools.execution.performance import CLAIM, RUN, claim, finish
-from tools.execution.returning import LEASE_LOST, effect_of, give_back
+from tools.execution import cache, call, dispatch, events, requeue
+from tools.execution.call import Performance, Result
+from tools.execution.claim import Step, claim
+from tools.execution.dispatch import Seat, Turn, freed_by, turns
+from tools.execution.finish import finish, transitions_of
+from tools.execution.requeue import LEASE_LOST, effect_of, give_back
+from tools.execution.run import apply_output_rules, run
 from tools.models import Execution
 from tools.policy.questions import EffectiveRequest
 
 log = logging.getLogger(__name__)
 _MOST_TURNS = 8
-_AGAIN_S = 0.3  # between two tries to write a result
-__all__ = ["ACCEPTANCE", "ADMISSION", "CLAIM", "RUN", "admit", "perform", "perform_next"]
+_RETRY_S = 0.3  # between two tries to write a result
 
 
 def perform(execution_id: UUID) -> list[UUID]:
-    """Run an accepted execution, unless somebody else does or did.
+    """Run an accepted execution, unless another process does or did.
 
     The executions that waited for its answer, or for its room, and can go on now.
     """
-    return take(Turn(execution_id))
+    return perform_turn(Turn(execution_id))
 
 
-def take(turn: Turn) -> list[UUID]:
+def perform_turn(turn: Turn) -> list[UUID]:
     """The same, by whose turn it is."""
-    return _gone_on(_attempt(turn))
+    return _next_executions(_attempt(turn))
 
 
 def perform_next(hinted: UUID) -> list[UUID]:
-    """Run the execution a hint named or, where there is a backlog, the one whose turn it is.
-
-    Who can go on now, as with `perform`.
+    """Run the execution that a dispatch named or, where there is a backlog, the one whose turn it
+    is. The executions that can go on now, as with `perform`.
     """
     attempts = (_attempt(turn) for turn in turns(hinted))
-    return _gone_on(next(filter(None, attempts), None))
+    return _next_executions(next(filter(None, attempts), None))
 
 
 def perform_here(performance: Performance) -> list[UUID]:
@@ -62,45 +58,52 @@ def perform_here(performance: Performance) -> list[UUID]:
     execution_id = performance.execution.pk
     with about_execution(str(execution_id)):
         if _perform(performance):
-            _tell_end(performance)
-            bell.ring(execution_id)
-    return _gone_on(performance)
+            _log_end(performance)
+            events.notify_waiters(execution_id)
+    return _next_executions(performance)
 
 
 def _attempt(turn: Turn) -> Performance | None:
     """What became of it, where we had it in hand."""
     with about_execution(str(turn.execution_id)):
-        with capacity.seats.seat(turn.most) as seat:
+        with dispatch.seats.seat(turn.most) as seat:
             performance = _claim(turn, seat)
             if performance is None:
                 return None
-            if performance.result is not None:  # it ended at the claim, and was told of there
-                _tell_end(performance)
+            if performance.result is not None:  # it ended at the claim, which notified its waiters
+                _log_end(performance)
             elif _perform(performance):
-                _tell_end(performance)
-                bell.ring(turn.execution_id)
+                _log_end(performance)
+                events.notify_waiters(turn.execution_id)
         performance.execution.limited |= seat.crowded
         return performance
 
 
-def _gone_on(performance: Performance | None) -> list[UUID]:
+def _next_executions(performance: Performance | None) -> list[UUID]:
     """What can go on after it. Turns of composite calls are short: some are taken here at once,
     for all others there are workers."""
     if performance is None:
         return []
-    freed, composites = _freed(performance), deque(composition.may_go_on(performance))
-    half = capacity.seats.shares.half
+    freed, resumable = _unblocked_executions(performance), deque(resumable_calls(performance))
+    half = dispatch.seats.shares.half
     for _ in range(_MOST_TURNS):
-        if not composites or performance.execution.organization_id in capacity.seats.holding(half):
+        if not resumable or performance.execution.organization_id in dispatch.seats.holding(half):
             break
-        turn = _attempt(Turn(composites.popleft(), most=half))
+        turn = _attempt(Turn(resumable.popleft(), most=half))
         if turn is not None:
-            freed += _freed(turn)
-            composites += composition.may_go_on(turn)
-    return [*freed, *composites]
+            freed += _unblocked_executions(turn)
+            resumable += resumable_calls(turn)
+    return [*freed, *resumable]
 
 
-def _freed(performance: Performance) -> list[UUID]:
+def resumable_calls(performance: Performance) -> list[UUID]:
+    """Composite calls that may have something to do now: itself when parked, its parent."""
+    execution = performance.execution
+    itself = [execution.pk] if performance.returned and execution.composite else []
+    return itself + ([execution.parent_id] if execution.parent_id else [])
+
+
+def _unblocked_executions(performance: Performance) -> list[UUID]:
     return [*cache.waiting_for(performance), *freed_by(performance.execution)]
 
 
@@ -108,19 +111,19 @@ def _claim(turn: Turn, seat: Seat) -> Performance | None:
     """Raises what says that the database is away; any other fault is counted, and not for ever."""
     asked_at = time.monotonic()
     try:
-        performance = claim(turn.execution_id, capacity.worker_name(), turn.younger_than, seat)
+        performance = claim(turn.execution_id, dispatch.worker_name(), turn.younger_than, seat)
     except CONNECTION_ERRORS:
         raise
     except Exception as fault:  # the worker's outermost edge
         log.exception("an execution could not be begun")
-        stumbling.count(turn.execution_id, fault)
+        requeue.count_failed_claim(turn.execution_id, fault)
         return None
     if performance is not None:
         performance.claimed_at = asked_at
     return performance
 
 
-def _tell_end(performance: Performance) -> None:
+def _log_end(performance: Performance) -> None:
     execution, result = performance.execution, performance.result
     asked = EffectiveRequest.from_options(execution.requested_groups, execution.state)
     if result is not None and result.status == Status.SUCCESS:
@@ -144,7 +147,7 @@ def _perform(performance: Performance) -> bool:
                 step(performance)
     except CONNECTION_ERRORS as error:
         log.warning("the database went away: %s", type(error).__name__)
-        return _in_hand(performance) and _finish_later(performance)
+        return _has_result(performance) and _finish_later(performance)
     except Exception:  # the worker's outermost edge: a fault of ours must still end the row
         log.exception("an execution met a fault of ours")
         performance.result = _fault(performance)
@@ -152,7 +155,7 @@ def _perform(performance: Performance) -> bool:
     return not performance.returned
 
 
-def _in_hand(performance: Performance) -> bool:
+def _has_result(performance: Performance) -> bool:
     """Whether a result is known that only has to be written."""
     return performance.result is not None and not performance.returned
 
@@ -183,7 +186,7 @@ def _finish_later(performance: Performance) -> bool:
     """
     until = time.monotonic() + settings.EXECUTION_LEASE_S
     while time.monotonic() < until:
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_S)
         try:
             replace_dead_connections()
             if not _ended_already(performance):
@@ -202,3 +205,12 @@ def _ended_already(performance: Performance) -> bool:
     )
     ended = AuditRecord.objects.filter(execution_id=execution.pk, code=Event.TOOL_END)
     return ours.filter(status__in=FINAL).exists() and ended.exists()
+
+
+def compose(performance: Performance) -> None:
+    """One turn of a composite call; `finish` writes its end, if it has come."""
+    if performance.definition.composite:
+        call.composer().take_turn(performance)
+
+
+RUN: tuple[Step, ...] = (compose, run, apply_output_rules, finish)

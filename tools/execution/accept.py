@@ -9,29 +9,107 @@ need no other, and so no transaction.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from decimal import Decimal
+from functools import partial
+from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
-from audit.actions import record
+from audit.actions import insert_with_evidence, record, writing_evidence
 from audit.events import Event, Outcome
 from audit.inserts import InsertRow
+from config.logs import request_id
 from tools.accounts.callers import actor_of
 from tools.authorization import request_records
+from tools.authorization.facts import audit_halted, authorize_call
 from tools.catalog import model_prices
 from tools.catalog.tiers import tier_now
 from tools.definitions.implementations.tool_types import RUN_BATCH
-from tools.definitions.results import EventType, Status
-from tools.execution import cache, confirmations, events, in_place, shared_consent
-from tools.execution.admission import SKIPPED, ask_gates
-from tools.execution.context import Admission
-from tools.execution.evidence import start_evidence
-from tools.execution.rows import build_row, write_begun, write_rows
+from tools.definitions.results import REFUSED, EventType, Status
+from tools.execution import cache, claim, confirmations, events
+from tools.execution.call import Admission
+from tools.execution.claim import start_evidence
 from tools.limits import budgets, rate_limits
 from tools.models import Execution
 from tools.policy import gates
 from tools.policy.gates import Stage
+from tools.policy.questions import Gate
+
+
+def build_row(admission: Admission, status: Status, **ended: Any) -> Execution:
+    """Not written yet: see `write_rows`."""
+    call, caller, tool = admission.call, admission.caller, admission.resolved
+    # A refusal is not kept under its key: what was wrong may be put right and asked again.
+    refused = status in REFUSED
+    resolved = bool(admission.refers_to) and not refused
+    key = None if refused else call.idempotency_key
+    execution = Execution(
+        pk=call.id,
+        organization_id=caller.organization_id,
+        user_id=caller.user_id,
+        agent_id=caller.agent_id,
+        token_id=caller.token_id,
+        made_by_id=caller.maker.id if caller.maker else None,
+        session_id=admission.session.pk if admission.session else None,
+        parent_id=call.parent.id if call.parent else None,
+        place=call.parent.place if call.parent else "",
+        depth=call.parent.depth if call.parent else 0,
+        retry_of=call.retry_of,
+        composite=tool.definition.composite,
+        tool_name=tool.name,
+        tool_version_id=tool.version_id,
+        # What was refused is kept as it was sent: nothing that it pointed at was used.
+        parameters=call.parameters if refused else admission.parameters,
+        parameters_asked=call.parameters if resolved else None,
+        refers_to=admission.refers_to if resolved else [],
+        requested_groups=admission.requested_groups,
+        state=admission.asked.state,
+        timeout_s=admission.timeout_s,
+        options=call.options,
+        request_id=request_id.get(),
+        source_ip=caller.source_ip,
+        idempotency_key=key,
+        fingerprint=call.fingerprint if key else "",
+        rated_by=admission.rated_by,
+        cost=Decimal(0) if refused else admission.cost,
+        cache_key=admission.cache_key,
+        status=status,
+        **({"warnings": admission.warnings} | ended),
+    )
+    execution.version_label, execution.rate = tool.version, admission.rate
+    return execution
+
+
+def write_rows(execution: Execution, *belonging: InsertRow) -> None:
+    """Raises `Unwritable` where evidence cannot be written, `IntegrityError` where another row has
+    the execution's idempotency key or its place."""
+    insert_with_evidence(Execution.objects.insert_of(execution), *belonging)
+    transaction.on_commit(partial(events.notify_pages, execution.pk))
+
+
+def write_begun(execution: Execution, belonging: Sequence[InsertRow], *, log: str) -> None:
+    """The same of a call that this process performs. Raises `AuditHalted` too."""
+    with writing_evidence():
+        begun = Execution.objects.begin(
+            execution, belonging, log=log, lease_s=settings.EXECUTION_LEASE_S
+        )
+    if not begun:
+        raise audit_halted()
+    transaction.on_commit(partial(events.notify_pages, execution.pk))
+
+
+SKIPPED = {
+    Gate.STANDING: "The caller was authenticated for this request, and is active.",
+}
+
+
+def ask_gates(admission: Admission, *stages: Stage) -> None:
+    """Raises the first gate's refusal."""
+    checks = gates.select(*stages, skip=SKIPPED)
+    admission.warnings += authorize_call(admission.question, checks)
 
 
 def accept(admission: Admission) -> Execution:
@@ -76,10 +154,12 @@ def find_need(admission: Admission) -> None:
         if not verdict.passed and verdict.requirement is None:
             raise gates.refusal_of(verdict, question)
         admission.need = verdict.requirement or admission.need
-    if admission.need is not None and shared_consent.given(admission, admission.need):
+    if admission.need is not None and confirmations.is_approved_for_batch(
+        admission, admission.need
+    ):
         admission.need = None
     if admission.resolved.definition.entry_point == RUN_BATCH:
-        admission.need, admission.covers = shared_consent.asked_for(admission)
+        admission.need, admission.covers = confirmations.asked_for(admission)
 
 
 def find_price(admission: Admission) -> None:
@@ -106,13 +186,13 @@ def write(admission: Admission) -> None:
         status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
         admission.execution = build_row(admission, status)
     if admission.place is not None:
-        admission.performance = in_place.claim_here(admission, admission.execution)
+        admission.performance = claim.claim_here(admission, admission.execution)
     # The key of an organization's evidence may be made first, then the lists of a request: each
-    # waits for whoever makes it at the same time.
+    # waits for the request that makes it at the same time.
     belonging = [*_evidence(admission), _request_record(admission)]
     if admission.performance is not None:
         belonging += start_evidence(admission.performance)
-        belonging.append(events.first_of(admission.execution.pk, EventType.STARTED))
+        belonging.append(events.first_event(admission.execution.pk, EventType.STARTED))
         write_begun(admission.execution, belonging, log=admission.caller.organization)
     else:
         write_rows(admission.execution, *belonging)
@@ -184,7 +264,7 @@ ACCEPTANCE: tuple[Step, ...] = (
     confirm_rate,
     find_price,
     reserve_budget,
-    in_place.take_place,
+    claim.take_place,
     write,
     hold,
     serve,

@@ -1,6 +1,6 @@
-"""The boundary of a run of a chain: what stays done, what was undone, and what nobody knows.
+"""The boundary of a run of a chain: what stays done, what was undone, and what is unknown.
 
-Told from its calls alone, so that a run that ends without a turn of its own says it, too.
+Found from its calls alone, so that a run that ends without a turn of its own says it, too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,28 +8,27 @@ from typing import Any
 
 from tools.definitions.chains.chain_document import Chain, ChainStep
 from tools.definitions.vocabulary import ToolType
-from tools.execution.composing import Made, absent_calls, calls_in_order
+from tools.execution.call import COMMITTED
 from tools.models import Execution
 from tools.models.execution_queryset import UNDO
+from tools.workflows.nested_calls import NestedCall, absent_calls, calls_in_order
 
-COMMITTED = "committed"
 
-
-def boundary(chain: Chain, made: dict[str, Made]) -> dict[str, Any]:
+def boundary(chain: Chain, made: dict[str, NestedCall]) -> dict[str, Any]:
     """`made` holds the calls of the run by their places."""
     found: dict[str, list[dict[str, Any]]] = {
         COMMITTED: [], "compensated": [], "not_compensated": [], "unknown": [],
     }  # fmt: skip
     for step, place, call in done(chain, made):
         undoing = last_attempt(made, f"{UNDO}{place}")[1]
-        told = {"step": step.id, "place": place, "execution_id": str(call.id)}
+        reference = {"step": step.id, "place": place, "execution_id": str(call.id)}
         if undoing is None:
-            found[COMMITTED].append(told)
+            found[COMMITTED].append(reference)
         elif undoing.succeeded:
-            found["compensated"].append(told | {"by": str(undoing.id)})
+            found["compensated"].append(reference | {"by": str(undoing.id)})
         else:
             why = {"by": str(undoing.id) if undoing.id else None, "code": undoing.error_code}
-            found["not_compensated"].append(told | why)
+            found["not_compensated"].append(reference | why)
     found["unknown"] = [
         {"place": one.place, "execution_id": str(one.id)}
         for one in made.values()
@@ -41,7 +40,7 @@ def boundary(chain: Chain, made: dict[str, Made]) -> dict[str, Any]:
 def end_of(execution: Execution, definition: Any) -> dict[str, Any]:
     """For `error_details` of a run that no turn of its own ends, where it has made calls.
 
-    Nothing for other tools, nor for what cannot be read, since somebody wrote past us.
+    Nothing for other tools, nor for what cannot be read, since it was written past the product.
     """
     if not isinstance(definition, dict) or definition.get("type") != ToolType.CHAIN:
         return {}
@@ -53,7 +52,7 @@ def end_of(execution: Execution, definition: Any) -> dict[str, Any]:
         return {}
 
 
-def done(chain: Chain, made: dict[str, Made]) -> Iterator[tuple[ChainStep, str, Made]]:
+def done(chain: Chain, made: dict[str, NestedCall]) -> Iterator[tuple[ChainStep, str, NestedCall]]:
     """What succeeded, the last first: each with the place of its call, without the attempt."""
     for step in reversed(chain.steps):
         calls = [(place, call) for place, call in calls_of(step.id, made).items() if call.succeeded]
@@ -61,9 +60,9 @@ def done(chain: Chain, made: dict[str, Made]) -> Iterator[tuple[ChainStep, str, 
             yield step, place, call
 
 
-def calls_of(step: str, made: dict[str, Made]) -> dict[str, Made]:
+def calls_of(step: str, made: dict[str, NestedCall]) -> dict[str, NestedCall]:
     """Its last attempts by place, in the order of a loop's items."""
-    found: dict[str, Made] = {}
+    found: dict[str, NestedCall] = {}
     for place in made:
         base = place.partition("#")[0]
         if base == step or base.startswith(f"{step}/"):
@@ -73,14 +72,14 @@ def calls_of(step: str, made: dict[str, Made]) -> dict[str, Made]:
     return dict(sorted(found.items(), key=lambda one: number_of(one[0])))
 
 
-def last_attempt(made: Mapping[str, Made], place: str) -> tuple[int, Made | None]:
+def last_attempt(made: Mapping[str, NestedCall], place: str) -> tuple[int, NestedCall | None]:
     attempt, call = 1, made.get(place)
     while (later := made.get(f"{place}#{attempt + 1}")) is not None:
         attempt, call = attempt + 1, later
     return attempt, call
 
 
-def may_have_happened(made: Made) -> bool:
+def may_have_happened(made: NestedCall) -> bool:
     """Whether it may have had an effect, though it did not succeed."""
     return bool((made.error_details or {}).get("effect_possible")) or (
         made.error_code == "OUTCOME_UNKNOWN"

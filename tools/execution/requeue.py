@@ -8,6 +8,7 @@ by the fence, its event and its audit record, in one transaction.
 import logging
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -17,8 +18,8 @@ from audit.events import Event, Outcome
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
-from tools.execution import bell, cache, events
-from tools.execution.context import Performance
+from tools.execution import cache, call, confirmations, events
+from tools.execution.call import Performance
 from tools.limits import budgets
 from tools.models import Confirmation, Execution
 from tools.models.execution_queryset import AT_ONCE, EFFECT_POSSIBLE, ExecutionQuerySet
@@ -28,11 +29,11 @@ MOST_ATTEMPTS = 3
 REPEATABLE = frozenset({Delivery.PURE, Delivery.IDEMPOTENT})
 OUTSIDE = frozenset({Delivery.EXTERNAL, Delivery.IDEMPOTENT})  # effects that outlive their run
 EFFECT = "Its effect may have happened before that."
-HANDED_BACK = "handed_back"  # its worker was told to stop
-SANDBOX_LOST = "sandbox_lost"  # its run was, and nobody knows how far it came
+HANDED_BACK = "handed_back"  # its worker had to stop
+SANDBOX_LOST = "sandbox_lost"  # its run was lost, and how far it came is unknown
 LEASE_LOST = "lease_lost"  # its worker could not say in time that it is alive
 REQUEUED = "requeued"  # its worker said nothing any more
-CANCELLED = "CANCELLED"  # somebody had asked for it
+CANCELLED = "CANCELLED"  # it was requested
 _SENTENCES = {
     HANDED_BACK: "The worker was told to stop and handed back the call; another one takes it.",
     LEASE_LOST: "The worker could not renew its lease and gave the call up; it is run again.",
@@ -47,7 +48,7 @@ def give_back(
 ) -> bool:
     """True when the row is in this worker's hands no more: nothing else of it may be written then.
 
-    It waits again; or somebody had asked to cancel it, and it ended so. False when its effect may
+    It waits again; or its cancellation was requested, and it ended so. False when its effect may
     have happened and must not be repeated, or when its attempts are used up: the caller ends it.
     An attempt that does not count leaves the call as many as it had. Raises what the database
     raises; the row is as it was then, and the reaper's once its lease is over.
@@ -59,14 +60,14 @@ def give_back(
     with transaction.atomic():
         row = Execution.objects.held(execution.pk, execution.fence)
         effect = effect_of(execution, delivery, begun=begun)
-        word = release(row, execution, reason=reason, counts=counts, begun=begun, effect=effect)
+        word = put_back(row, execution, reason=reason, counts=counts, begun=begun, effect=effect)
         if word:
             details = effect if word == CANCELLED else {}
             record_lost(execution, "worker", reason=word, why=reason, begun=begun, **details)
         else:
             record_late(performance, Status.CANCELLED)
     performance.returned = True
-    bell.ring(execution.pk)
+    events.notify_waiters(execution.pk)
     return True
 
 
@@ -97,16 +98,16 @@ def end_waiting(
     ended: dict[str, Any] = {"status": status, "completed_at": Now(), "error_code": code}
     ended |= {"error_message": said} | ({} if ran else {"cost": 0})
     Execution.objects.filter(pk=execution.pk).update(**ended | more)
-    events.append(execution.pk, EventType.FAILED, said)
-    _pay(execution, ran=ran)
+    events.append_event(execution.pk, EventType.FAILED, said)
+    _settle_budget(execution, ran=ran)
 
 
-def again(execution: Execution) -> str:
+def again_if_begun(execution: Execution) -> str:
     """For sentences of a call that may have been begun before."""
     return " again" if execution.fence else ""
 
 
-def release(
+def put_back(
     row: ExecutionQuerySet,
     execution: Execution,
     *,
@@ -117,8 +118,8 @@ def release(
 ) -> str:
     """Inside a transaction: the reason for evidence, or nothing when the row was gone already.
 
-    A call that somebody asked to cancel does not begin anew, it ends; a composite one has begun,
-    whatever became of a turn, and its next turn sees to its end.
+    A call whose cancellation was requested does not begin again, it ends; a composite one has
+    begun, whatever became of a turn, and its next turn decides about its end.
     """
     waits: dict[str, Any] = {"status": Status.PENDING, "queued_at": Now(), "worker": ""}
     waits |= {"error_details": effect, "wake_at": None}
@@ -135,7 +136,7 @@ def release(
             # The consent was to this very call, which is to begin once more.
             Confirmation.objects.filter(execution=execution.pk).update(spent_at=None)
         cache.give_up(execution.pk)
-        events.append(execution.pk, EventType.WARNING, _SENTENCES.get(reason, _USUAL))
+        events.append_event(execution.pk, EventType.WARNING, _SENTENCES.get(reason, _USUAL))
         return reason
     return _cancelled(row, execution, begun=begun, effect=effect)
 
@@ -149,13 +150,13 @@ def _cancelled(
     ended |= {"error_code": CANCELLED, "error_message": said, "error_details": effect}
     if not row.update(**ended | ({} if ran else {"cost": 0})):
         return ""
-    _pay(execution, ran=ran)
+    _settle_budget(execution, ran=ran)
     cache.give_up(execution.pk)
-    events.append(execution.pk, EventType.FAILED, said)
+    events.append_event(execution.pk, EventType.FAILED, said)
     return CANCELLED
 
 
-def _pay(execution: Execution, *, ran: bool) -> None:
+def _settle_budget(execution: Execution, *, ran: bool) -> None:
     if ran:
         budgets.settle(execution.pk, spent=execution.cost)
     else:
@@ -200,3 +201,51 @@ def record_late(
             **({"network": network} if network else {}),
         },
     )
+
+
+MOST_FAILED_CLAIMS = 3
+POISONED = "POISONED"
+
+
+@transaction.atomic
+def count_failed_claim(execution_id: UUID, fault: Exception) -> None:
+    """Write down that a claim met `fault`; the third time it is the call's end.
+
+    The fault stands in evidence by its class alone: its text may hold secrets. Where
+    no evidence can be written nothing is counted either, and the call waits until it can.
+    """
+    rows = Execution.objects.select_for_update(of=("self",), no_key=True)
+    execution = rows.filter(pk=execution_id, status=Status.PENDING).first()
+    if execution is None:
+        return
+    stumbles = execution.stumbles + 1
+    word = POISONED if stumbles >= MOST_FAILED_CLAIMS else "stumbled"
+    Execution.objects.filter(pk=execution_id).update(stumbles=stumbles)
+    if word == POISONED:
+        _end_poisoned(execution)
+        transaction.on_commit(lambda: events.notify_waiters(execution_id))
+    details = execution.error_details if word == POISONED else {}
+    record_lost(
+        execution,
+        "worker",
+        reason=word,
+        fault=type(fault).__name__[:80],
+        stumbles=stumbles,
+        **details,
+    )
+
+
+def _end_poisoned(execution: Execution) -> None:
+    message = (
+        f"Toolcrib failed {MOST_FAILED_CLAIMS} times to begin this call{again_if_begun(execution)}"
+        f" and has set it aside{'' if execution.fence else '; nothing of it ran'}."
+        " Its operators have a record of it."
+    )
+    boundary = call.composer().boundary(execution, execution.tool_version.definition)
+    details = execution.error_details | boundary
+    end_waiting(
+        execution, status=Status.FAILED, code=POISONED, message=message, error_details=details
+    )
+    cache.give_up(execution.pk)
+    system = Actor(CallerKind.SYSTEM, "worker", execution.organization.slug)
+    confirmations.withdraw(execution.pk, by=system)

@@ -16,10 +16,9 @@ from sandbox.spec import ResourceUsage
 from tools.definitions.results import OPEN, Status
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Refused, Shed, ToolcribError
-from tools.execution import cancelling, hints, outputs, sessions
-from tools.execution.call import Call, Parent
-from tools.execution.context import Performance
-from tools.execution.entrance import admit
+from tools.execution import answer, dispatch, outputs, sessions
+from tools.execution.admit import admit
+from tools.execution.call import Call, Parent, Performance
 from tools.models import Execution
 from tools.models.execution_queryset import MOST_PLACE, UNDO
 from tools.models.ids import new_id
@@ -28,7 +27,7 @@ from tools.runners.tool_runs import ToolRun
 MOST_CALLS = 1_000
 ONCE = "execution_once_per_place"
 _ABSENT = "absent"  # in its memory: calls of which there can be no row
-_SPENT = "spent"  # in its memory: what its own turns used behind the wall
+_SPENT = "spent"  # in its memory: what its own turns used in the sandbox
 _OUTPUT = (
     "organization_id", "output", "output_digest", "output_type", "output_expired_at",
 )  # fmt: skip
@@ -55,7 +54,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NestedCall:
     """A call of the composite one. `id` is None where there is no row: no such tool, for one."""
 
     id: UUID | None
@@ -89,7 +88,7 @@ class Composition:
         self.came_on = False  # whether this turn has begun, or given up, a call
 
     @cached_property
-    def made(self) -> dict[str, Made]:
+    def calls(self) -> dict[str, NestedCall]:
         """By their places; a turn that has read their rows itself sets it."""
         found = {one.place: one for one in calls_in_order(self.execution.pk)}
         return found | absent_calls(self.memory)
@@ -112,7 +111,7 @@ class Composition:
         return {**self.definition.defaults, **self.execution.parameters}
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def raw_parameters(self) -> dict[str, Any]:
         """The same as they were sent, with references: its own calls resolve them once more, so
         that each of them knows what it was made of."""
         return {**self.definition.defaults, **self.execution.asked}
@@ -137,7 +136,7 @@ class Composition:
     @property
     def open(self) -> int:
         """How many of its calls are not over."""
-        return sum(one.open for one in self.made.values())
+        return sum(one.open for one in self.calls.values())
 
     def remember(self) -> None:
         """Keep its memory as it is now, whatever becomes of this turn. Raises `Stopped`."""
@@ -151,7 +150,7 @@ class Composition:
         return {"cpu_time_ms": 0, "peak_memory_bytes": 0} | self.memory.get(_SPENT, {})
 
     def used(self, usage: ResourceUsage) -> None:
-        """Behind the wall, by the turn it is in."""
+        """In the sandbox, by the turn it is in."""
         spent = self.spent
         self.memory[_SPENT] = {
             "cpu_time_ms": round(spent["cpu_time_ms"] + usage.cpu_time_ms, 3),
@@ -159,11 +158,11 @@ class Composition:
         }
 
     def unwanted(self, place: str) -> bool:
-        """Whether somebody has said that the call of this place is not to begin."""
+        """Whether the call of this place was cancelled before it began."""
         return place in self.execution.cancelled_places
 
     def job(self, parameters: dict[str, Any]) -> ToolRun:
-        """A run behind the wall of its own, for a turn that needs one."""
+        """A sandboxed run of its own, for a turn that needs one."""
         performance = self._performance
         return ToolRun(
             organization=performance.caller.organization,
@@ -191,19 +190,19 @@ class Composition:
         session: str | None = None,
         at_its_door: bool = False,
         consent_because: str = "",
-    ) -> Made:
+    ) -> NestedCall:
         """The call of a place: accepted, over or refused; the one that was made before, if any.
 
-        `references` says that the parameters are as whoever made this call wrote them: only there
+        `references` says that the parameters are as the caller of this call wrote them: only there
         `$result` points at an output. In what tools gave back it is data like any other, also where
         that was passed on to this call as its parameters. What undoes another is always made.
         `session` is one of its caller's, where it is not the one that this call is in; a call
         `at_its_door` lends nothing (`authorization.LENT`) and is in none. Where it says
-        `consent_because`, a person is asked, and told that.
+        `consent_because`, a person is asked for approval, and shown that.
         Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
         """
-        if place in self.made:
-            return self.made[place]
+        if place in self.calls:
+            return self.calls[place]
         self._check(place)
         call = Call(
             tool_name=tool_name,
@@ -217,15 +216,15 @@ class Composition:
             id=new_id(),
             parent=Parent(self.execution.pk, place, self.execution.depth + 1),
         )
-        self.made[place] = found = self._begun(call)
+        self.calls[place] = found = self._admitted_call(call)
         self.came_on = True
         return found
 
-    def give_up(self, place: str, tool_name: str, code: str, message: str) -> Made:
+    def give_up(self, place: str, tool_name: str, code: str, message: str) -> NestedCall:
         """A call that cannot be made, and never will be: it has failed, without a row."""
         said = _plain({"tool": tool_name[:128], "code": code, "message": message})
         self.memory.setdefault(_ABSENT, {})[place] = said
-        self.made[place] = found = _made_absent(place, said)
+        self.calls[place] = found = _made_absent(place, said)
         self.came_on = True
         return found
 
@@ -243,34 +242,34 @@ class Composition:
         )
         if most_bytes is not None:
             rows = rows.filter(place__in=_fitting(wanted, rows, most_bytes))
-        return {row.place: outputs.whole(row) for row in rows.only("place", *_OUTPUT)}
+        return {row.place: outputs.load_output(row) for row in rows.only("place", *_OUTPUT)}
 
     def output(self, place: str) -> Any:
         return self.outputs([place]).get(place)
 
     def cancel_open(self, places: Iterable[str] | None = None) -> None:
         """Those named, or all: at once what has not begun, the rest as soon as its worker hears."""
-        for place, one in list(self.made.items()):
+        for place, one in list(self.calls.items()):
             if one.open and one.id is not None and (places is None or place in places):
                 self._cancel(place, one.id)
 
     def cancel_unwanted(self) -> None:
-        """Calls that began while somebody said that they are not to: whoever says so stops what
-        he finds, and a turn looks once more when it has begun what it could."""
+        """Cancel calls that began while they were cancelled: a cancellation ends what has begun,
+        and a turn looks once more when it has begun what it could."""
         row = Execution.objects.filter(pk=self.execution.pk)
         self.cancel_open(row.values_list("cancelled_places", flat=True).get())
 
     def _cancel(self, place: str, execution_id: UUID) -> None:
         try:
-            ended = cancelling.stop(execution_id, by=self._performance.actor)
+            ended = answer.cancel_execution(execution_id, by=self._performance.actor)
         except Conflict:  # it was over sooner
             ended = Execution.objects.answer(execution_id)
-        self.made[place] = _seen(ended)
+        self.calls[place] = _nested_call(ended)
 
     def _check(self, place: str) -> None:
         if self._stop.is_set():
             raise Stopped
-        if len(self.made) >= MOST_CALLS and not place.startswith(UNDO):
+        if len(self.calls) >= MOST_CALLS and not place.startswith(UNDO):
             raise CannotGoOn("TOO_MANY_CALLS", f"It may make {MOST_CALLS} calls, not more.")
         if not 0 < len(place) <= MOST_PLACE:
             raise ValueError(f"a place has 1 to {MOST_PLACE} characters")
@@ -284,14 +283,14 @@ class Composition:
             return {"session": session}
         return {"group": execution.requested_groups, "state": execution.state}
 
-    def _begun(self, call: Call) -> Made:
+    def _admitted_call(self, call: Call) -> NestedCall:
         assert call.parent is not None  # who calls this has said so
         try:
             execution = admit(self._performance.caller, call)
         except (Shed, sessions.Overtaken):
             raise NotNow from None
         except Refused:  # with a row of its own
-            return _seen(Execution.objects.answer(call.id))
+            return _nested_call(Execution.objects.answer(call.id))
         except ToolcribError as absence:
             return self._absent(call, absence)
         except IntegrityError as error:
@@ -299,24 +298,24 @@ class Composition:
                 raise sessions_busy(error) from None
             raise Stopped from None  # another worker took this very turn: the row is its own
         if execution.status == Status.PENDING:
-            hints.tell([execution.pk])
-        return _seen(execution)
+            dispatch.wake_workers([execution.pk])
+        return _nested_call(execution)
 
-    def _absent(self, call: Call, absence: ToolcribError) -> Made:
+    def _absent(self, call: Call, absence: ToolcribError) -> NestedCall:
         assert call.parent is not None
         return self.give_up(call.parent.place, call.tool_name, absence.code, absence.message)
 
 
-def calls_in_order(execution_id: UUID) -> list[Made]:
+def calls_in_order(execution_id: UUID) -> list[NestedCall]:
     """Of a composite call, as they were made."""
     rows = Execution.objects.filter(parent=execution_id).order_by("created_at", "pk")
     return [
-        Made(pk, place, name, Status(status), *more)
+        NestedCall(pk, place, name, Status(status), *more)
         for pk, place, name, status, *more in rows.values_list(*_SEEN)
     ]
 
 
-def absent_calls(memory: dict[str, Any]) -> dict[str, Made]:
+def absent_calls(memory: dict[str, Any]) -> dict[str, NestedCall]:
     """Calls of which there can be no row, as a composite one remembers them."""
     absent = memory.get(_ABSENT, {})
     return {place: _made_absent(place, said) for place, said in absent.items()}
@@ -338,8 +337,8 @@ def sessions_busy(error: IntegrityError) -> Exception:
     return NotNow() if "execution_one_open_per_session" in str(error) else error
 
 
-def _seen(row: Execution) -> Made:
-    return Made(
+def _nested_call(row: Execution) -> NestedCall:
+    return NestedCall(
         row.pk,
         row.place,
         row.tool_name,
@@ -352,8 +351,8 @@ def _seen(row: Execution) -> Made:
     )
 
 
-def _made_absent(place: str, said: dict[str, str]) -> Made:
-    return Made(
+def _made_absent(place: str, said: dict[str, str]) -> NestedCall:
+    return NestedCall(
         None, place, said["tool"], Status.VALIDATION_ERROR, said["code"], said["message"], {}
     )
 

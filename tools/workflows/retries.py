@@ -10,9 +10,9 @@ from tools.accounts.callers import caller_at_playground, impersonable_agents
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, ToolcribError
-from tools.execution import actions
+from tools.execution import answer
 from tools.execution.call import Call
-from tools.execution.redacted import redacted
+from tools.execution.outputs import redacted
 from tools.models import Execution
 from tools.models.execution import Resolution
 from tools.models.execution_queryset import RETRIED_ONCE
@@ -36,7 +36,7 @@ def retry(*, person: Caller, execution: Execution, wait_s: float = 0.0) -> Execu
         retry_of=execution.pk,
     )
     try:
-        return actions.execute(caller=caller, call=call, wait_s=wait_s)
+        return answer.execute(caller=caller, call=call, wait_s=wait_s)
     except IntegrityError as error:
         if RETRIED_ONCE not in str(error):
             raise

@@ -1,4 +1,4 @@
-"""What the wall of this machine can do, as every process of ours sees it, and its evidence."""
+"""What the sandbox of this host can isolate, as each process sees it, and its evidence."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def watch() -> SandboxdStateCache:
 
 
 def record_changes() -> int:
-    """Note in each organization's evidence what the wall can do, where that is news there.
+    """Note in each organization's evidence what the sandbox can isolate, where that changed.
 
     Every tenant's tools run behind it, and a tenant's auditors see no evidence but their own.
     Returns how many records were written; none while sandboxd does not answer.

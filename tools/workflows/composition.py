@@ -6,7 +6,7 @@ back, and no worker, thread or connection waits while its calls run or a person 
 when few enough of them are open, or at a moment it has named. All it knows stands in rows, so that
 a turn that was lost is taken again; a call is begun once for each place, however often it is tried.
 
-Each call of its own takes the whole road, in the name of whoever made the composite one.
+Each call of its own takes the whole pipeline, in the name of the composite one's caller.
 """
 
 import logging
@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -22,11 +21,13 @@ from django.utils import timezone
 
 from sandbox.spec import ResourceUsage
 from tools.definitions.results import Status
-from tools.execution import leases, outcomes, progress
-from tools.execution.composing import CannotGoOn, Composition, NotNow, Stopped
-from tools.execution.context import Performance, Result
+from tools.definitions.tool import ToolDefinition
+from tools.execution import call, events, leases, run
+from tools.execution.call import Performance, Result
 from tools.models import Execution
 from tools.models.execution_queryset import AT_ONCE
+from tools.workflows.chain_boundary import end_of
+from tools.workflows.nested_calls import CannotGoOn, Composition, NotNow, Stopped
 
 log = logging.getLogger(__name__)
 _AGAIN_S, _LONGEST_S = 1.0, 30.0  # where a call could not be made just now
@@ -45,7 +46,7 @@ type Turn = Callable[[Composition], Result | Waiting]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CompositeKind:
     """How one kind of composite call takes a turn.
 
     One that `sees_its_end` is asked also when it was cancelled or its time is over, until it has a
@@ -56,11 +57,23 @@ class Kind:
     sees_its_end: bool = False
 
 
-def take_turn(performance: Performance, kind: Kind) -> None:
+_KINDS: dict[str, CompositeKind] = {}
+
+
+def add_kind(name: str, kind: CompositeKind) -> None:
+    """The package of each kind adds it when the product starts."""
+    _KINDS[name] = kind
+
+
+def _kind_of(definition: ToolDefinition) -> CompositeKind:
+    return _KINDS[definition.entry_point or definition.type]
+
+
+def take_turn(performance: Performance) -> None:
     """Its result, or a row that is parked; then nothing more of the performance is written."""
-    execution = performance.execution
-    with leases.held(execution.pk, execution.fence, since=performance.claimed_at) as lease:
-        tell = progress.Teller(execution.pk)
+    execution, kind = performance.execution, _kind_of(performance.definition)
+    with leases.hold_lease(execution.pk, execution.fence, since=performance.claimed_at) as lease:
+        tell = events.ProgressWriter(execution.pk)
         view = Composition(performance, lease.stop, tell)
         word = _word_of(view, kind)
         view.cancel_unwanted()
@@ -71,21 +84,14 @@ def take_turn(performance: Performance, kind: Kind) -> None:
         view.cancel_open()
         tell.flush()
     # What its turns used together; its calls have their own.
-    word.metrics = outcomes.spent(ResourceUsage()) | word.metrics | view.spent
+    word.metrics = run.usage_metrics(ResourceUsage()) | word.metrics | view.spent
     performance.result = word
 
 
-def may_go_on(performance: Performance) -> list[UUID]:
-    """Composite calls that may have something to do now: itself when parked, its parent."""
-    execution = performance.execution
-    itself = [execution.pk] if performance.returned and execution.composite else []
-    return itself + ([execution.parent_id] if execution.parent_id else [])
-
-
-def _word_of(view: Composition, kind: Kind) -> Result | Waiting:
+def _word_of(view: Composition, kind: CompositeKind) -> Result | Waiting:
     put_off = view.memory.pop(_PUT_OFF, 0)
     try:
-        if not kind.sees_its_end and (over := _over(view)):
+        if not kind.sees_its_end and (over := _forced_end(view)):
             return over
         return kind.turn(view)
     except CannotGoOn as end:
@@ -103,7 +109,7 @@ def _later(view: Composition, put_off: int) -> Waiting:
     return Waiting(below=view.open, until=timezone.now() + timedelta(seconds=wait_s))
 
 
-def _over(view: Composition) -> Result | None:
+def _forced_end(view: Composition) -> Result | None:
     if view.cancelled:
         return Result(
             Status.CANCELLED,
@@ -121,7 +127,7 @@ def _over(view: Composition) -> Result | None:
 
 
 def _park(performance: Performance, view: Composition, waiting: Waiting) -> None:
-    """The row waits again. Where the fence was lost, somebody else has it in hand."""
+    """The row waits again. Where the fence was lost, another worker has it in hand."""
     # One that is asked beyond its time undoes what it did, perhaps: nothing wakes it but its calls.
     moments = [moment for moment in (waiting.until, view.deadline) if moment is not None]
     until = waiting.until if view.out_of_time else min(moments)
@@ -152,9 +158,9 @@ def _put_back(performance: Performance, below: int, until: datetime | None) -> b
     )
 
 
-def sees_its_end(performance: Performance, kind: Kind, result: Result) -> bool:
+def sees_its_end(performance: Performance, result: Result) -> bool:
     """Whether one more turn sees to the end of what was cancelled as it succeeded."""
-    if result.status != Status.SUCCESS or not kind.sees_its_end:
+    if result.status != Status.SUCCESS or not _kind_of(performance.definition).sees_its_end:
         return False
     performance.returned = _put_back(performance, AT_ONCE, None)
     return performance.returned
@@ -162,3 +168,6 @@ def sees_its_end(performance: Performance, kind: Kind, result: Result) -> bool:
 
 def outcome(output: Any) -> Result:
     return Result(Status.SUCCESS, output=output)
+
+
+call.register(call.Composer(take_turn, sees_its_end, end_of))

@@ -4,28 +4,126 @@ A run that was lost goes back to the queue where its delivery allows that (rulin
 """
 
 import json
+import logging
 import threading
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 
 from config import timeouts
 from sandbox.client import Until
+from sandbox.egress.rules.egress_policy import Code, EgressAttempt
 from sandbox.errors import NEVER_RAN, ErrorCode
-from sandbox.spec import RunOutcome, SandboxResult
+from sandbox.spec import ResourceUsage, RunOutcome, SandboxResult
+from tools import metrics
 from tools.catalog.snapshot import CatalogTool
 from tools.definitions.results import Status
 from tools.definitions.tool import ToolDefinition
 from tools.definitions.transforms import CannotSelect, Transform
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
-from tools.execution import leases, outcomes, outputs, progress, returning
-from tools.execution.context import Performance, Result
+from tools.execution import events, leases, outputs, requeue
+from tools.execution.call import Performance, Result
 from tools.models.execution_queryset import EFFECT_POSSIBLE
-from tools.runners.tool_runs import ToolRun, discard_text
+from tools.runners.tool_runs import ToolRun, UpstreamResult, discard_text
 from tools.runners.tool_types import RUNNERS
+
+log = logging.getLogger(__name__)
+_STATUS = {
+    RunOutcome.SUCCESS: Status.SUCCESS,
+    RunOutcome.FAILED: Status.FAILED,
+    RunOutcome.TIMEOUT: Status.TIMEOUT,
+    RunOutcome.CANCELLED: Status.CANCELLED,
+    RunOutcome.SANDBOX_ERROR: Status.SANDBOX_ERROR,
+}
+_MOST_ATTEMPTS = 50  # of a run's requests are written down; all are counted
+_OUR_CODES = frozenset(ErrorCode)
+_REFUSALS = frozenset(Code)
+_MESSAGES: dict[str, str] = {
+    ErrorCode.ISOLATION_UNAVAILABLE: "This installation cannot give the isolation the tool needs. "
+    "An administrator finds the reason with manage.py sandbox_doctor.",
+    ErrorCode.EGRESS_UNAVAILABLE: "The network could not be made ready for the tool; it was not "
+    "run. Its operators have a record of it.",
+}
+
+
+def result_of(outcome: SandboxResult) -> Result:
+    usage = outcome.usage
+    upstream = outcome if isinstance(outcome, UpstreamResult) else UpstreamResult(outcome.outcome)
+    return Result(
+        _STATUS[outcome.outcome],
+        output=outcome.output,
+        error_code=_encodable(outcome.error_code)[:60],
+        error_message=_message(outcome),
+        error_details=dict(upstream.details),
+        upstream_text=upstream.observation,
+        warnings=[*upstream.warnings],
+        sandbox_id=outcome.sandbox_id,
+        network=network_evidence(outcome),
+        cost=upstream.cost,
+        metrics={**usage_metrics(usage), **upstream.counts},
+    )
+
+
+def usage_metrics(usage: ResourceUsage) -> dict[str, Any]:
+    """As an execution's metrics have it."""
+    return {
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        "cpu_time_ms": round(usage.cpu_time_ms, 3),
+        "filesystem_operations": usage.filesystem_operations,
+        "network_requests": usage.network_requests,
+        "sandbox_start_ms": round(usage.sandbox_start_ms, 3),
+    }
+
+
+def network_evidence(outcome: SandboxResult) -> list[dict[str, Any]]:
+    """What the run asked of the egress broker, as evidence keeps it; refused requests too."""
+    return [_attempt_evidence(one) for one in outcome.network[:_MOST_ATTEMPTS]]
+
+
+def _attempt_evidence(attempt: EgressAttempt) -> dict[str, Any]:
+    return {
+        "door": _encodable(attempt.door)[:20],
+        "method": _encodable(attempt.method)[:20],
+        "host": _encodable(attempt.host)[:255],
+        "port": attempt.port,
+        "address": _encodable(attempt.address)[:45],
+        "code": _encodable(attempt.code)[:40],
+        "status": attempt.status,
+        "bytes_sent": attempt.bytes_sent,
+        "bytes": attempt.bytes_sent + attempt.bytes_received,
+    }
+
+
+def count_outcome(outcome: SandboxResult) -> None:
+    """Labels are words of our own; a tool's own error code is counted under `tool`."""
+    code = outcome.error_code or "OK"
+    ours = code == "OK" or code in _OUR_CODES
+    metrics.sandbox_ends.labels(code if ours else "tool").inc()
+    for attempt in outcome.network:
+        word = attempt.code if attempt.code in _REFUSALS else "other"
+        metrics.egress_attempts.labels(word.lower() if attempt.code else "allowed").inc()
+    beyond = (outcome.usage.network_requests or 0) - len(outcome.network)
+    if beyond > 0:
+        metrics.egress_attempts.labels("not_described").inc(beyond)
+
+
+def _message(outcome: SandboxResult) -> str:
+    """What a tool says of its error is for the caller; what sandboxd says is for operators."""
+    if outcome.outcome == RunOutcome.SANDBOX_ERROR:
+        log.error("the sandbox failed: %s %s", outcome.error_code, outcome.error_message)
+        usual = "The sandbox could not run the tool. Its operators have a record of it."
+        return _MESSAGES.get(outcome.error_code or "", usual)
+    return _encodable(outcome.error_message)
+
+
+def _encodable(text: str | None) -> str:
+    """Without what the database or a reader could not take: NUL and lone surrogates."""
+    return (text or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
 
 _UNKNOWN = "The call was stopped midway; whether its effect happened is not known."
 _TOO_OFTEN = "The call was lost {} times. Call again, or ask an administrator."
@@ -56,20 +154,22 @@ def run(performance: Performance) -> None:
     if performance.definition.composite:
         return  # it has had its turn
     connection.close()
-    with leases.held(execution.pk, execution.fence, since=performance.claimed_at) as lease:
-        tell = progress.Teller(execution.pk)
-        outcome = runner.run(_job(performance, lease.stop, lambda: _dead_by(lease), tell))
+    with leases.hold_lease(execution.pk, execution.fence, since=performance.claimed_at) as lease:
+        tell = events.ProgressWriter(execution.pk)
+        outcome = runner.run(
+            _tool_run(performance, lease.stop, lambda: _stop_deadline(lease), tell)
+        )
         tell.flush()
-    outcomes.count(outcome)
+    count_outcome(outcome)
     if outcome.error_code == ErrorCode.LOST:
-        _give_up(performance, outcome, returning.SANDBOX_LOST)
-    elif outcome.outcome == RunOutcome.CANCELLED and not lease.cancelled:  # nobody asked for it
-        _give_up(performance, outcome, lease.reason or returning.LEASE_LOST)
+        _give_back(performance, outcome, requeue.SANDBOX_LOST)
+    elif outcome.outcome == RunOutcome.CANCELLED and not lease.cancelled:  # it was not requested
+        _give_back(performance, outcome, lease.reason or requeue.LEASE_LOST)
     else:
-        performance.result = _stopped(performance, outcome) or outcomes.result_of(outcome)
+        performance.result = _stopped_result(performance, outcome) or result_of(outcome)
 
 
-def _job(
+def _tool_run(
     performance: Performance,
     stop: threading.Event,
     until: Until | None = None,
@@ -94,18 +194,18 @@ def _job(
     )
 
 
-def _dead_by(lease: leases.Lease) -> float:
+def _stop_deadline(lease: leases.Lease) -> float:
     """When nothing of the run may be left, if the lease is not renewed again: before it expires."""
     return lease.renewed_at + timeouts.lease_fence_s(settings.EXECUTION_LEASE_S)
 
 
-def _give_up(performance: Performance, outcome: SandboxResult, reason: str) -> None:
-    """The run is gone and nobody knows how far it came: back it goes, where that is allowed."""
-    begun, counts = outcome.error_code not in NEVER_RAN, reason != returning.HANDED_BACK
-    if returning.give_back(performance, reason=reason, counts=counts, begun=begun):
+def _give_back(performance: Performance, outcome: SandboxResult, reason: str) -> None:
+    """The run is gone and how far it came is unknown: the call is queued again where allowed."""
+    begun, counts = outcome.error_code not in NEVER_RAN, reason != requeue.HANDED_BACK
+    if requeue.give_back(performance, reason=reason, counts=counts, begun=begun):
         return
     delivery = performance.definition.raw["delivery"]
-    if begun and delivery not in returning.REPEATABLE:
+    if begun and delivery not in requeue.REPEATABLE:
         code, message = "OUTCOME_UNKNOWN", _UNKNOWN
     else:
         code, message = "WORKER_LOST", _TOO_OFTEN.format(performance.execution.attempt)
@@ -113,25 +213,25 @@ def _give_up(performance: Performance, outcome: SandboxResult, reason: str) -> N
         Status.FAILED,
         error_code=code,
         error_message=message,
-        error_details=returning.effect_of(performance.execution, delivery, begun=begun),
-        network=outcomes.network(outcome),
+        error_details=requeue.effect_of(performance.execution, delivery, begun=begun),
+        network=network_evidence(outcome),
     )
 
 
-def _stopped(performance: Performance, outcome: SandboxResult) -> Result | None:
+def _stopped_result(performance: Performance, outcome: SandboxResult) -> Result | None:
     """The result of a run that was stopped; it says so where an effect may have come first."""
     if outcome.outcome not in {RunOutcome.CANCELLED, RunOutcome.TIMEOUT}:
         return None
-    result = outcomes.result_of(outcome)
+    result = result_of(outcome)
     if outcome.error_code in NEVER_RAN:
-        result.error_code = returning.CANCELLED
+        result.error_code = requeue.CANCELLED
         result.cost = None if performance.execution.effect_possible else Decimal(0)
-    elif performance.definition.raw["delivery"] in returning.OUTSIDE:
-        _tell_effect(result)
+    elif performance.definition.raw["delivery"] in requeue.OUTSIDE:
+        _mention_effect(result)
     return result
 
 
-def settle_output(performance: Performance) -> None:
+def apply_output_rules(performance: Performance) -> None:
     """What the tool's definition makes of its output, and of an end that the tool did not choose:
     where its effect may have come first, that is said. Of a composite call its calls say so.
     """
@@ -139,18 +239,18 @@ def settle_output(performance: Performance) -> None:
     if result is None:
         return
     if result.status == Status.SUCCESS and not result.settled:
-        settle(performance.tool, result)
-    outside = definition.raw["delivery"] in returning.OUTSIDE and not definition.composite
+        apply_definition(performance.tool, result)
+    outside = definition.raw["delivery"] in requeue.OUTSIDE and not definition.composite
     if outside and (result.error_code in _NOT_ITS_OWN_WORD or _ANSWER in result.error_details):
-        _tell_effect(result)
+        _mention_effect(result)
 
 
-def _tell_effect(result: Result) -> None:
+def _mention_effect(result: Result) -> None:
     result.error_details = result.error_details | EFFECT_POSSIBLE
-    result.error_message = f"{result.error_message.rstrip('.')}. {returning.EFFECT}"
+    result.error_message = f"{result.error_message.rstrip('.')}. {requeue.EFFECT}"
 
 
-def settle(tool: CatalogTool, result: Result) -> None:
+def apply_definition(tool: CatalogTool, result: Result) -> None:
     """What becomes of an output, once, also of a success that is not the performance's yet.
 
     Invalid output is never returned, not even next to the error (ruling 10). It is looked
