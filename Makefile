@@ -49,6 +49,7 @@ soak:
 	$(PY) -m tests.faults.soak --kills "$(KILLS)" --calls "$(CALLS)" --seconds "$(SECONDS)" \
 		--disk-mib 3072 $(if $(SEED),--seed "$(SEED)")
 	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 4 --kinds "kill worker" --targets
+	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 4 --kinds "kill web" --targets
 	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 4 \
 		--kinds "redis wiped" "redis flushed" --targets
 	$(PY) -m tests.faults.soak --faults 50 --least 50 --pause 10 --kinds "postgres killed" --targets

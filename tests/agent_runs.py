@@ -13,7 +13,7 @@ from tools.agents.agent_requests import AgentRunRequest
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.definitions.results import Status
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Agent, Execution
 
 

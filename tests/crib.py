@@ -63,6 +63,12 @@ def running(data: Path, environment: dict[str, str] | None = None) -> Iterator[C
             process.wait()
 
 
+def is_web(worker: str) -> bool:
+    """Whether who performs an execution, as its row names it, is a thread of a web process here."""
+    pid = worker.split(":")[-2]  # after the host, before the thread
+    return b"config.asgi" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def remove(data: Path) -> None:
     shutil.rmtree(data, ignore_errors=True)
 

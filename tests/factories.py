@@ -23,8 +23,8 @@ from tools.catalog.builtins import install_builtins
 from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
 from tools.definitions.results import Status
+from tools.execution.admit import admit
 from tools.execution.call import Call
-from tools.execution.pipeline import admit
 from tools.models import Agent, Execution, Organization, Tool, User
 
 PYTHON = "def main(parameters):\n    return {'echo': parameters}\n"

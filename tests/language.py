@@ -75,12 +75,9 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
 BACKTICKED = re.compile(r"`[^`]*`")
 MOST_FILES = 16  # of a package, beside its __init__
-# Of these a later change decides: the pipeline and the MCP client are written again, models are one
-# file for each aggregate.
+# Of these a later change decides: models are one file for each aggregate.
 EXEMPT = (
     "audit/migrations/",
-    "tools/execution/",
-    "tools/mcpclient/",
     "tools/models/",
     "tools/migrations/",
 )

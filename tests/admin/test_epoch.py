@@ -21,7 +21,7 @@ from tests.tools.shapes import check_error
 from tools.accounts.callers import caller_of_user
 from tools.accounts.grants.grant_queries import grant_id
 from tools.accounts.grants.grants import grants
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Agent, Execution, Organization, Tool, ToolGroup, User
 from tools.models.permission import GrantRow
 

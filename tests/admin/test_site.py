@@ -32,8 +32,7 @@ from tests.tools.api.test_authorization_matrix import Side
 from tests.ui.pages import POLICY, inline_code, text
 from tools import models
 from tools.admin.base import MOST_COUNTED, ReadOnly
-from tools.execution import session_actions
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import (
     Agent,
     Confirmation,
@@ -54,6 +53,7 @@ from tools.models import (
     ToolVersion,
     User,
 )
+from tools.workflows import session_actions
 
 EVIDENCE = (ToolVersion, Execution, ExecutionEvent, Session, StateTransition)
 CHANGEABLE = (Agent, LicenseTier, Organization, Tool, ToolGroup, User)

@@ -34,11 +34,12 @@ from tools.catalog.registry import registry  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.definitions.results import Status  # noqa: E402
 from tools.definitions.tool import definition_digest, read_definition  # noqa: E402
-from tools.execution.acceptance import accept  # noqa: E402
-from tools.execution.admission import ADMISSION  # noqa: E402
-from tools.execution.call import Call  # noqa: E402
-from tools.execution.context import Admission  # noqa: E402
-from tools.execution.pipeline import admit  # noqa: E402
+from tools.execution.accept import accept  # noqa: E402
+from tools.execution.admit import (  # noqa: E402
+    ADMISSION,
+    admit,
+)
+from tools.execution.call import Admission, Call  # noqa: E402
 from tools.limits.rate_limits import WINDOW_S  # noqa: E402
 from tools.models import (  # noqa: E402
     Agent,

@@ -48,10 +48,16 @@ from tests.tools.execution.workers import stopped  # noqa: E402
 from tools.agents import agent_requests as agent_actions  # noqa: E402
 from tools.agents.agent_requests import AgentRunRequest  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
-from tools.execution import actions, composing, entrance, pipeline  # noqa: E402
-from tools.execution.call import Call  # noqa: E402
-from tools.execution.context import Admission, Performance  # noqa: E402
+from tools.execution import admit  # noqa: E402
+from tools.execution import answer as actions  # noqa: E402
+from tools.execution import perform as pipeline  # noqa: E402
+from tools.execution.call import (  # noqa: E402
+    Admission,
+    Call,
+    Performance,
+)
 from tools.models import Agent, Execution  # noqa: E402
+from tools.workflows import nested_calls  # noqa: E402
 
 GROUPS = ["default", "read-only"]
 PARTS = ("whole", "model", "tool", "gates", "evidence", "loop")
@@ -92,12 +98,12 @@ class Watched:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        admit, accept, began = composing.admit, entrance.accept, [0.0]
+        admit_call, accept, began = nested_calls.admit, admit.accept, [0.0]
         perform = pipeline._perform
 
         def admitted(caller: Caller, call: Call) -> Execution:
             began[0] = time.perf_counter()
-            return admit(caller, call)
+            return admit_call(caller, call)
 
         def accepted(admission: Admission) -> Execution:
             self.gates[admission.call.id] = (time.perf_counter() - began[0]) * 1000
@@ -109,8 +115,8 @@ class Watched:
             return ended
 
         with (
-            patch.object(composing, "admit", admitted),
-            patch.object(entrance, "accept", accepted),
+            patch.object(nested_calls, "admit", admitted),
+            patch.object(admit, "accept", accepted),
             patch.object(pipeline, "_perform", performed),
         ):
             yield

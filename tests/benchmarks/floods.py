@@ -1,12 +1,13 @@
-"""What another organization notices while one holds all that it can: six floods, one at a time.
+"""What another organization notices while one holds all that it can: seven floods, one at a time.
 
     python -m tests.benchmarks.floods [--rounds 5] [--only waits,bodies,…]
 
 Starts a Toolcrib of its own in a new directory and removes it again. While a flood is held, another
 organization probes, lists its tools, makes a call that takes 0.15 s, and logs in; the table has the
-longest of each in milliseconds. `names` needs a server of names that never answers: this process
-and what it starts see another /etc/resolv.conf than the machine, which takes root; others leave it
-out.
+longest of each in milliseconds. `upstream` is a hundred calls whose callers wait for a server that
+answers after 30 s: the web process performs a share of them. `names` needs a server of names that
+never answers: this process and what it starts see another /etc/resolv.conf than the machine, which
+takes root; others leave it out.
 """
 
 import argparse
@@ -19,9 +20,11 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -38,6 +41,8 @@ from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
 from tools.catalog.sandbox import profiles  # noqa: E402
+from tools.definitions.results import Status  # noqa: E402
+from tools.models import Execution  # noqa: E402
 
 SLEEPS = "import time\ndef main(parameters):\n    time.sleep({})\n    return 1\n"
 ASKS = """
@@ -62,16 +67,22 @@ NAMES = {
 }  # fmt: skip
 DEAD = "127.0.0.153"
 SETTLE_S = 3.0
+UPSTREAM_CALLS, UPSTREAM_S = 100, 30.0
 LOUD = "127.0.0.9"  # where floods come from: bounds of an address are not what is measured
 PASSWORD = "correct horse"  # of tests/factories.py
 
 
 @dataclass(frozen=True)
 class Place:
-    """An organization: its agent's token, and a person who logs in."""
+    """An organization: tokens of its agents, and a person who logs in."""
 
-    token: str
+    slug: str
+    tokens: tuple[str, str]
     person: str
+
+    @property
+    def token(self) -> str:
+        return self.tokens[0]
 
 
 class Client:
@@ -109,9 +120,11 @@ def main() -> None:
     if "names" in chosen:
         _see_dead_names()
     print(f"{'held':<12}{'healthz':>10}{'listing':>10}{'call':>10}{'login':>10}   refused")
-    with crib.running(data, {"EXECUTION_TIMEOUT_S": "300"}) as running:
+    settings = {"EXECUTION_TIMEOUT_S": "300", "EGRESS_ALLOW_PRIVATE": "127.0.0.1/32"}
+    with _slow_server() as port, crib.running(data, settings) as running:
         wanted = ("nothing", *chosen)
-        loud, quiet = {name: _place(f"loud-{name}") for name in wanted}, _place("quiet")
+        loud = {name: _place(f"loud-{name}", port) for name in wanted}
+        quiet = _place("quiet", port)
         connection.close()
         _measure(running.url, quiet, 1)  # warm
         for name in wanted:
@@ -121,8 +134,44 @@ def main() -> None:
     crib.remove(data)
 
 
-def _place(slug: str) -> Place:
+@contextmanager
+def _slow_server() -> Iterator[int]:
+    """The port of an upstream that answers late, or at once when it is to end."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            over.wait(UPSTREAM_S)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = UPSTREAM_CALLS
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield int(server.server_address[1])
+        finally:
+            over.set()
+            server.shutdown()
+
+
+def _place(slug: str, port: int) -> Place:
+    """The port is of the slow upstream."""
     place = factories.organization(slug)
+    place.allowed_hosts = [{"host": "127.0.0.1", "ports": [port]}]
+    place.save(update_fields=["allowed_hosts"])
+    factories.tool(
+        place, "upstream", type="http", constraints={"max_execution_time": "PT50S"},
+        parameters=[{"name": "text", "type": "String", "description": "Text.", "required": True}],
+        implementation={"method": "GET", "url": f"http://127.0.0.1:{port}/{{text}}"},
+    )  # fmt: skip
     longest = {"max_execution_time": "PT120S"}
     for name, seconds in (("short", 0.15), ("long", 60)):
         source = {"source": SLEEPS.format(seconds)}
@@ -130,8 +179,8 @@ def _place(slug: str) -> Place:
     profiles.create_profile(organization=place, profile=NAMES, by=factories.actor(place))
     constraints = longest | {"sandbox_profile": "names"}
     factories.tool(place, "names", implementation={"source": ASKS}, constraints=constraints)
-    token = factories.token(factories.agent(place).service_account)
-    return Place(token, factories.superuser(place).username)
+    first, second = (factories.token(factories.agent(place).service_account) for _ in range(2))
+    return Place(slug, (first, second), factories.superuser(place).username)
 
 
 def _measure(url: str, place: Place, rounds: int) -> dict[str, list[tuple[float, int]]]:
@@ -208,6 +257,33 @@ def _long(url: str, place: Place) -> Iterator[None]:
         _call(Client(url, place.token, LOUD), "long", 0)
     yield
     _cancel_all(url, place)
+
+
+@contextmanager
+def _upstream(url: str, place: Place) -> Iterator[None]:
+    """Each agent's callers hold places to wait in; those that the web process has no place to
+    perform are performed by workers, after one another."""
+    tokens = iter(place.tokens * (UPSTREAM_CALLS // 2))
+    lock = threading.Lock()
+
+    def call() -> None:
+        with lock:
+            token = next(tokens)
+        _call(Client(url, token, LOUD), "upstream", 60)
+
+    with _together(UPSTREAM_CALLS, call):
+        yield
+    _print_performers(place)
+    _cancel_all(url, place)
+
+
+def _print_performers(place: Place) -> None:
+    calls = Execution.objects.filter(organization__slug=place.slug)
+    running = calls.filter(status=Status.RUNNING).values_list("worker", flat=True)
+    count = Counter(map(crib.is_web, running))
+    waiting = calls.filter(status=Status.PENDING).count()
+    connection.close()
+    print(f"{'':<12}{count[True]} run in web, {count[False]} in workers, {waiting} wait")
 
 
 def _see_dead_names() -> None:
@@ -292,6 +368,7 @@ FLOODS = {
     "streams": _streams,
     "long": _long,
     "logins": _logins,
+    "upstream": _upstream,
     "names": _names,
 }
 

@@ -29,7 +29,7 @@ django.setup()
 from django.db import connection  # noqa: E402
 
 from tests import crib, factories  # noqa: E402
-from tools.execution.pipeline import perform  # noqa: E402
+from tools.execution.perform import perform  # noqa: E402
 from tools.httpclient.upstream_pool import RequestBounds  # noqa: E402
 from tools.knowledge import entity_index, entity_search, sparql_endpoint  # noqa: E402
 from tools.knowledge.entity_search import EntitySearchQuery  # noqa: E402

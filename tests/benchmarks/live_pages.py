@@ -36,7 +36,7 @@ from django.test import Client  # noqa: E402
 
 from config.local import orphans  # noqa: E402
 from tests import crib, factories  # noqa: E402
-from tools.execution import bell  # noqa: E402
+from tools.execution import events  # noqa: E402
 from tools.live.live_streams import MOST_PER_SESSION  # noqa: E402
 from tools.models import Execution, Organization  # noqa: E402
 
@@ -162,7 +162,7 @@ async def _tell_latency(title: str, place: Organization, pages: list[Page], roun
             while not page.notified_at.empty():
                 page.notified_at.get_nowait()
         began = time.perf_counter()
-        bell.announce(execution.pk)
+        events.notify_pages(execution.pk)
         times += [(await page.notified_at.get() - began) * 1000 for page in pages]
         await asyncio.sleep(1.2)
     print(f"  {title:<34}{_cuts(times)}")
@@ -173,7 +173,7 @@ async def _keep_telling(house: House) -> None:
         factories.agent(house.full, groups=["*"]), "read_file", path="n"
     )
     while True:
-        bell.announce(execution.pk)
+        events.notify_pages(execution.pk)
         await asyncio.sleep(0.2)
 
 
@@ -225,7 +225,7 @@ def _resources(house: House) -> dict[str, float]:
         "memory of the live side, MiB": sum(_status(pid, "VmRSS") for pid in pids) / 1024,
         "threads of the live side": sum(_status(pid, "Threads") for pid in pids),
         "connections to PostgreSQL, of all": database,
-        "connections to Valkey, of all": len(bell.connection().client_list()),
+        "connections to Valkey, of all": len(events.redis_connection().client_list()),
         "threads of the web process": sum(_status(pid, "Threads") for pid in _web(house)),
     }
 

@@ -30,8 +30,8 @@ from sandbox.egress.dial import Dialer, Resolver, client_context  # noqa: E402
 from sandbox.egress.rules.addresses import AddressGate, read_network  # noqa: E402
 from sandbox.egress.rules.grammar import Url  # noqa: E402
 from tests.stubs.mcp import MODERN, mcp_serving  # noqa: E402
-from tools.mcpclient.hub import Endpoint, Hub  # noqa: E402
-from tools.mcpclient.streamable import Streamable  # noqa: E402
+from tools.mcpclient.client_pool import McpClientPool, McpEndpoint  # noqa: E402
+from tools.mcpclient.http_transports import StreamableHttpTransport  # noqa: E402
 
 ARGUMENTS = {"a": 1, "b": "two"}
 
@@ -45,12 +45,12 @@ def main() -> None:
     server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, options.era))
     server.start()
     url = ours.recv()
-    hub = Hub()
-    ways = _ways(hub, url)
+    pool = McpClientPool()
+    ways = _ways(pool, url)
     try:
         times = _measured(ways, options.calls)
     finally:
-        hub.close()
+        pool.close()
         ours.send("end")
         server.join()
     _print(times)
@@ -64,7 +64,7 @@ def _serve(pipe: Connection, era: str) -> None:
             stub.web.seen.clear()
 
 
-def _ways(hub: Hub, url: str) -> dict[str, Callable[[], Any]]:
+def _ways(pool: McpClientPool, url: str) -> dict[str, Callable[[], Any]]:
     target = urlsplit(url)
     connection = http.client.HTTPConnection(target.hostname or "", target.port or 80)
     body, headers = _message()
@@ -75,11 +75,11 @@ def _ways(hub: Hub, url: str) -> dict[str, Callable[[], Any]]:
         assert "result" in answer, answer
 
     kept, fresh = _endpoint(url, "kept", 3600.0), _endpoint(url, "fresh", 0.0)
-    pin = hub.tools(kept, 30).tools["echo"].digest
+    pin = pool.list_tools(kept, 30).tools["echo"].digest
     return {
         "directly": directly,
-        "ours": lambda: hub.call(kept, "echo", ARGUMENTS, timeout_s=30, pin=pin),
-        "asking first": lambda: hub.call(fresh, "echo", ARGUMENTS, timeout_s=30, pin=pin),
+        "ours": lambda: pool.call_tool(kept, "echo", ARGUMENTS, timeout_s=30, pin=pin),
+        "asking first": lambda: pool.call_tool(fresh, "echo", ARGUMENTS, timeout_s=30, pin=pin),
     }
 
 
@@ -100,9 +100,14 @@ def _message() -> tuple[bytes, dict[str, str]]:
     return json.dumps(message).encode(), headers
 
 
-def _endpoint(url: str, name: str, fresh_s: float) -> Endpoint:
+def _endpoint(url: str, name: str, list_max_age_s: float) -> McpEndpoint:
     dialer = Dialer(Resolver(), AddressGate([read_network("127.0.0.0/8")]), client_context())
-    return Endpoint(name, name, lambda: Streamable(Url.parse(url), [], dialer), fresh_s=fresh_s)
+    return McpEndpoint(
+        name,
+        name,
+        lambda: StreamableHttpTransport(Url.parse(url), [], dialer),
+        list_max_age_s=list_max_age_s,
+    )
 
 
 def _measured(ways: dict[str, Callable[[], Any]], calls: int) -> dict[str, list[float]]:

@@ -33,8 +33,8 @@ from django.db import connections  # noqa: E402
 from tests import crib, factories  # noqa: E402
 from tools.definitions.callers import Caller  # noqa: E402
 from tools.execution import outputs  # noqa: E402
-from tools.execution.admission import ADMISSION  # noqa: E402
-from tools.execution.context import Admission  # noqa: E402
+from tools.execution.admit import ADMISSION  # noqa: E402
+from tools.execution.call import Admission  # noqa: E402
 from tools.limits import load_shedder  # noqa: E402
 from tools.models import Agent  # noqa: E402
 
@@ -99,8 +99,8 @@ def _ask(caller: Caller, value: Any) -> None:
 def _gave(agent: Agent, output: Any) -> UUID:
     """An execution that is over, its output where the product puts it."""
     execution = factories.execution(agent)
-    stored = outputs.packed(output)
-    outputs.put_away(execution.organization_id, stored)
+    stored = outputs.pack_output(output)
+    outputs.store_output(execution.organization_id, stored)
     factories.end_execution(
         execution, output=stored.output, output_digest=stored.digest, output_type=stored.type,
         output_bytes=stored.size,

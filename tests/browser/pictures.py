@@ -21,7 +21,7 @@ from tests import factories
 from tests.browser.conftest import enter
 from tests.conditions import until
 from tools.errors import Refused
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution, Organization
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

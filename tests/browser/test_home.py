@@ -7,7 +7,7 @@ from tests import crib as cribs
 from tests import factories
 from tests.browser.conftest import log_in
 from tests.browser.test_pages import BARE, PHONE, mark, marked
-from tools.execution import bell
+from tools.execution import events
 from tools.models import Agent, Execution, User
 
 pytestmark = pytest.mark.part("browser")
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.part("browser")
 def fail(agent: Agent) -> Execution:
     execution = factories.execution(agent)
     factories.end_execution(execution, status="Failed", error_code="WENT_WRONG")
-    bell.ring(execution.pk)
+    events.notify_waiters(execution.pk)
     return execution
 
 

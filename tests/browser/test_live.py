@@ -17,7 +17,7 @@ from tests.browser.test_pages import BARE, PHONE, mark, marked
 from tests.tools.approval_requests import call_awaiting_approval
 from tools.accounts.callers import caller_of_user
 from tools.catalog.signatures.drift import note_upstream
-from tools.execution import actions, bell
+from tools.execution import answer, events
 from tools.models import Agent, Execution, Organization, Tool, UpstreamChange, User
 
 pytestmark = pytest.mark.part("browser")
@@ -61,7 +61,7 @@ def test_a_call_ends_on_its_own_page(page: Page, caller: Agent, administrator: U
     page.goto(f"/executions/{execution.pk}/")
     hears(page)
     person = caller_of_user(administrator)
-    actions.cancel(caller=person, execution=actions.one_of(person, execution.pk))
+    answer.cancel(caller=person, execution=answer.find_execution(person, execution.pk))
     cancelled = page.locator("#moving .chip.big[data-status=Cancelled]")
     expect(cancelled).to_be_visible(timeout=NOTIFIED_MS)
     hears(page, soon=False)  # nothing is left to be followed
@@ -117,7 +117,7 @@ def test_a_thousand_changes_are_few_questions(page: Page, caller: Agent) -> None
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     for _ in range(1_000):
-        bell.announce(execution.pk)
+        events.notify_pages(execution.pk)
     last = factories.execution(caller)
     expect(page.locator(f"#row-{last.pk}")).to_be_visible(timeout=NOTIFIED_MS)
     assert 1 <= len(asked) <= 5

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests import factories
-from tools.execution.actions import execute
+from tools.execution.answer import execute
 from tools.models import Execution, Organization, Tool
 
 pytestmark = pytest.mark.part("browser")

@@ -13,7 +13,7 @@ from tests.browser.test_sources import server_of_one_tool
 from tests.conditions import until
 from tests.stubs.mcp import mcp_serving
 from tests.tools.approval_requests import call_awaiting_approval
-from tools.execution.actions import execute
+from tools.execution.answer import execute
 from tools.models import Confirmation, Organization, Tool, User
 from tools.ui.workflow.explanations import GATE_LABELS
 

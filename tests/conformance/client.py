@@ -15,20 +15,23 @@ from urllib.parse import parse_qsl, urlsplit
 from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
-from tools.mcpclient.client import Client
+from tools.mcpclient.authorization_servers import AUTH_BASIC, ClientIdentity, Fetcher, OAuthClient
 from tools.mcpclient.errors import InputRequired, Unauthorized
-from tools.mcpclient.fetching import Fetcher
-from tools.mcpclient.messages import Request
-from tools.mcpclient.oauth import begin, client_credentials, finish
-from tools.mcpclient.oauth_clients import BASIC, Identity, OAuthClient
-from tools.mcpclient.oauth_tokens import Tokens
-from tools.mcpclient.streamable import Streamable
+from tools.mcpclient.http_transports import StreamableHttpTransport
+from tools.mcpclient.json_rpc import JsonRpcRequest
+from tools.mcpclient.mcp_client import McpClient
+from tools.mcpclient.oauth import (
+    OAuthTokens,
+    begin_authorization,
+    finish_authorization,
+    request_client_credentials,
+)
 
 BACK = "http://localhost:3000/callback"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
 MOST_TRIES = 8
 
-type Work = Callable[[Client], Awaitable[None]]
+type Work = Callable[[McpClient], Awaitable[None]]
 
 
 @cache
@@ -42,14 +45,16 @@ class Person:
 
     def __init__(self, url: str, context: dict[str, Any]) -> None:
         self._url, self._fetch = url, Fetcher(dialer)
-        self._tokens: Tokens | None = None
+        self._tokens: OAuthTokens | None = None
         own = context.get("client_id")
         self._entered = OAuthClient(own, context.get("client_secret", "")) if own else None
 
     async def does(self, work: Work, *, alone: bool = False) -> None:
         """With new tokens as often as the server wants others. `alone`: no person consents."""
         for _ in range(MOST_TRIES):
-            client = Client(Streamable(Url.parse(self._url), self._headers(), dialer()))
+            client = McpClient(
+                StreamableHttpTransport(Url.parse(self._url), self._headers(), dialer())
+            )
             try:
                 return await work(client)
             except Unauthorized as refusal:
@@ -62,52 +67,52 @@ class Person:
     def _headers(self) -> list[tuple[str, str]]:
         return [self._tokens.header] if self._tokens else []
 
-    async def _consented(self, refusal: Unauthorized) -> Tokens:
-        identity = Identity(BACK, document=DOCUMENT, registered=self._entered)
-        url, pending = await begin(
+    async def _consented(self, refusal: Unauthorized) -> OAuthTokens:
+        identity = ClientIdentity(BACK, document=DOCUMENT, registered=self._entered)
+        url, pending = await begin_authorization(
             self._fetch, self._url, identity, refusal.challenge, self._tokens
         )
         answer = await self._fetch("GET", url, [], b"")
         back = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
-        return await finish(self._fetch, pending, back)
+        return await finish_authorization(self._fetch, pending, back)
 
-    async def _by_itself(self, refusal: Unauthorized) -> Tokens:
+    async def _by_itself(self, refusal: Unauthorized) -> OAuthTokens:
         assert self._entered is not None
-        own = OAuthClient(self._entered.id, self._entered.secret, BASIC)
-        return await client_credentials(
+        own = OAuthClient(self._entered.id, self._entered.secret, AUTH_BASIC)
+        return await request_client_credentials(
             self._fetch, self._url, own, refusal.challenge, self._tokens
         )
 
 
-async def list_tools(client: Client) -> None:
-    await client.tools()
+async def list_tools(client: McpClient) -> None:
+    await client.list_tools()
 
 
-async def call_each(client: Client) -> None:
+async def call_each(client: McpClient) -> None:
     """With a value for all that is required."""
-    for tool in (await client.tools()).tools.values():
+    for tool in (await client.list_tools()).tools.values():
         properties = tool.input_schema.get("properties", {})
         arguments = {name: _value(properties[name]) for name in properties}
-        await client.call(tool.name, arguments)
+        await client.call_tool(tool.name, arguments)
 
 
-async def call_listed_tools(client: Client, context: dict[str, Any]) -> None:
+async def call_listed_tools(client: McpClient, context: dict[str, Any]) -> None:
     for call in context["toolCalls"]:
-        await client.call(call["name"], call["arguments"])
+        await client.call_tool(call["name"], call["arguments"])
 
 
-async def confirm_each(client: Client) -> None:
+async def confirm_each(client: McpClient) -> None:
     """Give what is asked for, after another call that must not know of it."""
-    for name in (await client.tools()).tools:
+    for name in (await client.list_tools()).tools:
         try:
-            await client.call(name, {})
+            await client.call_tool(name, {})
         except InputRequired as wanted:
-            await client.call("test_mrtr_unrelated", {})
+            await client.call_tool("test_mrtr_unrelated", {})
             answer = {"action": "accept", "content": {"confirmed": True}}
             more: dict[str, Any] = {"inputResponses": dict.fromkeys(wanted.requests, answer)}
             if wanted.state is not None:
                 more["requestState"] = wanted.state
-            await client.call(name, {}, request=Request("tools/call", more))
+            await client.call_tool(name, {}, request=JsonRpcRequest("tools/call", more))
 
 
 def _value(schema: dict[str, Any]) -> Any:

@@ -9,7 +9,8 @@ from tests import factories
 from tests.crib import CHECKOUT
 from tests.stubs import llm
 from tools.catalog.workflow.chain_texts import read_text
-from tools.execution.pipeline import admit, perform
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.models import Execution
 
 EXAMPLES = CHECKOUT / "examples"

@@ -18,7 +18,10 @@ ACCEPT, START, END = "TOOL.ACCEPT", "TOOL.START", "TOOL.END"
 LOST, LATE = "TOOL.LOST", "TOOL.LATE_COMPLETION_REJECTED"
 IN_FLIGHT_S = 2.0  # of what a run sent before it was killed, from its hand to the ledger's disk
 LEGAL = {
-    None: {Status.PENDING, Status.REQUIRES_CONFIRMATION, Status.SUCCESS, *REFUSED},
+    None: {
+        *(Status.PENDING, Status.RUNNING, Status.REQUIRES_CONFIRMATION, Status.SUCCESS),
+        *REFUSED,
+    },
     Status.REQUIRES_CONFIRMATION: {Status.PENDING, Status.CANCELLED, Status.PERMISSION_DENIED},
     Status.PENDING: {Status.RUNNING, Status.CANCELLED, Status.FAILED, Status.PERMISSION_DENIED},
     Status.RUNNING: {Status.PENDING, *FINAL} - {Status.VALIDATION_ERROR},
@@ -36,6 +39,8 @@ class Row:
     error_code: str = ""
     fence: int = 1
     run: str | None = None  # of the output: which run's result was recorded
+    goes_out: bool = False  # another server does the work, and does not hear of its caller's end
+    effect_possible: bool = False  # as its error says
 
 
 @dataclass(frozen=True)
@@ -202,10 +207,11 @@ def every_claim_is_on_record(history: History) -> Iterator[Violation]:
     for execution, moves in history.moves_of.items():
         audited = history.audited_of.get(execution, ())
         started = {one.fence for one in audited if one.code == START}
-        if moves[0].became == Status.PENDING and not any(one.code == ACCEPT for one in audited):
+        accepted = moves[0].became in {Status.PENDING, Status.RUNNING}
+        if accepted and not any(one.code == ACCEPT for one in audited):
             yield Violation("unaudited", execution, "accepted, and no record says so")
         for move, after in zip(moves, (*moves[1:], None), strict=True):
-            claimed = (move.was, move.became) == (Status.PENDING, Status.RUNNING)
+            claimed = move.was in {None, Status.PENDING} and move.became == Status.RUNNING
             refused = after is not None and after.became in REFUSED
             if claimed and not refused and move.fence not in started:
                 yield Violation("unaudited", execution, f"claim of fence {move.fence}, no start")
@@ -221,6 +227,8 @@ def every_end_is_audited_once(history: History) -> Iterator[Violation]:
 def one_owner_at_a_time(history: History) -> Iterator[Violation]:
     """Of two runs for one call the first has done its last deed when the second begins."""
     for key, effects in history.effects_of.items():
+        if (row := history.by_id.get(_id_of(history, key))) and row.goes_out:
+            continue
         runs = sorted(_grouped(effects, lambda one: one.run).values(), key=lambda run: run[0].at)
         for earlier, later in pairwise(runs):
             over = earlier[-1].at - later[0].at
@@ -242,10 +250,14 @@ def leases_are_disjoint(history: History) -> Iterator[Violation]:
 
 
 def nothing_after_the_end(history: History) -> Iterator[Violation]:
-    """A run outlives neither its row's end nor the lease that was taken from it."""
+    """A run outlives neither its row's end nor the lease that was taken from it. Work that another
+    server does goes on, but is not asked for after the row's end."""
     for row in history.rows:
         ends = [move.at for move in history.moves_of.get(row.id, ()) if move.became in FINAL]
-        last = max((one.at for one in history.effects_of.get(row.key, ())), default=0.0)
+        effects = history.effects_of.get(row.key, [])
+        if row.goes_out:
+            effects = [run[0] for run in _grouped(effects, lambda one: one.run).values()]
+        last = max((one.at for one in effects), default=0.0)
         if ends and last - ends[0] > IN_FLIGHT_S and row.status not in REFUSED:
             message = f"{row.key}: a run went on {last - ends[0]:.1f} s after {row.status}"
             yield Violation("owners", row.id, message)
@@ -274,14 +286,17 @@ def effects_are_as_promised(history: History) -> Iterator[Violation]:
 def _broken(row: Row, done: list[Effect]) -> str:
     if not done:
         return "no effect" if row.status == Status.SUCCESS else ""
+    succeeded = row.status == Status.SUCCESS
     if row.fence == 0:
         return f"{len(done)} effects of what never began"
-    if row.status == Status.SUCCESS and row.run not in {one.run for one in done}:
+    if succeeded and row.run not in {one.run for one in done}:
         return "the result is of a run that had no effect"
     if row.delivery == "external" and len(done) > 1:
         return f"{len(done)} effects"
     if row.delivery == "external" and row.status in _SAYS_NO_EFFECT:
         return "an effect, and the answer sounds as if there were none"
+    if row.delivery == "external" and row.goes_out and not (succeeded or row.effect_possible):
+        return "an effect, and the answer does not say that there may be one"
     return ""
 
 

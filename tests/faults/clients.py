@@ -15,6 +15,8 @@ from tools.definitions.results import FINAL
 DELIVERIES = ("pure", "idempotent", "external")
 PATIENCE_S = 2.0
 FOLLOWED_S = 60.0  # after the end of a run, an acknowledged call is asked after for so long
+GOING_OUT = 0.5  # share of the calls that only go out, which the web process may perform
+WAITED_FOR = {"wait_s": 30, "timeout": "PT25S"}  # to their end: the web process performs them
 LONG_RUNS = 0.05  # they outlive what keeps runs in order: the fence, the lease
 _AGAIN = frozenset({409, 429, 503})  # 409: a session whose last call is not over
 
@@ -93,13 +95,17 @@ class Client(threading.Thread):
         before_s = self._chance.uniform(12, 22) if self._long else self._chance.uniform(0.5, 4)
         parameters = {
             "key": key,
-            "ledger": self._ledger,
             "before_s": round(before_s, 2) if slow or self._long else 0,
             "after_s": round(self._chance.uniform(0, 2), 2) if slow else 0,
         }
-        wait_s = self._chance.choice([0, 1, 5, 30])
-        body = {"parameters": parameters, "options": {"wait_s": wait_s}, "session": self._session}
-        return f"/api/v1/tools/tell_{self._chance.choice(DELIVERIES)}/execute", body
+        options: dict[str, Any] = {"wait_s": self._chance.choice([0, 1, 5, 30])}
+        tool = "tell"
+        if self._chance.random() < GOING_OUT:
+            tool, options = "send", self._chance.choice([options, WAITED_FOR, WAITED_FOR])
+        else:
+            parameters["ledger"] = self._ledger
+        body = {"parameters": parameters, "options": options, "session": self._session}
+        return f"/api/v1/tools/{tool}_{self._chance.choice(DELIVERIES)}/execute", body
 
     def _answered(self, key: str, call: tuple[str, dict[str, Any]]) -> dict[str, Any] | None:
         """The answer that is neither a lost connection nor a request to come again."""

@@ -39,7 +39,9 @@ CREATE TRIGGER watched_by_the_fault_suite AFTER INSERT OR UPDATE ON tools_execut
 _ROWS = """
     SELECT e.id::text AS id, coalesce(e.parameters->>'key', '') AS key,
         coalesce(v.definition->>'delivery', '') AS delivery, e.status, e.error_code, e.fence,
-        e.output->>'run' AS run
+        coalesce(e.output->>'run', e.output->'body'->>'run') AS run,
+        v.definition->>'type' = 'http' AS goes_out,
+        coalesce((e.error_details->>'effect_possible')::boolean, false) AS effect_possible
     FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id
 """
 _MOVES = """
@@ -65,6 +67,9 @@ _EVENTS = "SELECT execution_id::text, type FROM tools_executionevent"
 _RESERVATIONS = "SELECT execution_id::text FROM tools_reservation"
 _ALLOWANCES = "SELECT coalesce(sum(held), 0)::float8, sum(used)::float8 FROM tools_allowanceuse"
 _WAITING = "SELECT count(*) FROM tools_execution WHERE status = ANY (%s)"
+_PERFORMED = """
+    SELECT count(*) FROM tools_execution WHERE status = 'Running' AND position(%s IN worker) > 0
+"""
 _ENDING = ["TOOL.END", "TOOL.LOST", "TOOL.CANCEL", "TOOL.DENY", "TOOL.INVALID", "TOOL.EXPIRE"]
 
 
@@ -74,6 +79,12 @@ def watch(database: psycopg.Connection) -> None:
 
 def unfinished(database: psycopg.Connection) -> int:
     row = database.execute(_WAITING, [sorted(OPEN)]).fetchone()
+    return row[0] if row else 0
+
+
+def performed_by(database: psycopg.Connection, pid: int) -> int:
+    """How many calls this process performs."""
+    row = database.execute(_PERFORMED, [f":{pid}:"]).fetchone()
     return row[0] if row else 0
 
 

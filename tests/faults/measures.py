@@ -11,6 +11,8 @@ from tools.definitions.results import FINAL, Status
 QUICK_S = 1.0  # a run this short says something about waiting
 LEAST_SUCCESS = 0.25  # of all calls; where fewer succeed, little was put to the proof
 ORPHANS, AWAITED, SUCCEEDED = "orphans resolved", "Redis away, call finished", "first success"
+KILL_WEB = "kill web"
+PERFORMERS = frozenset({"kill worker", KILL_WEB})
 TARGETS_S = {ORPHANS: 20.0, AWAITED: 3.0, SUCCEEDED: 5.0}  # at p95
 KINDS_OF_VIOLATION = (
     *("lost", "phantom", "unfinished", "doubled", "effects", "unaudited", "owners"),
@@ -20,17 +22,30 @@ KINDS_OF_VIOLATION = (
 
 
 def orphans_s(history: History, struck: Iterable[Struck]) -> list[float]:
-    """From the kill of a worker to the moment each call it had was put back or ended."""
-    found = []
-    for death in (one for one in struck if one.kind == "kill worker"):
-        for moves in history.moves_of.values():
-            if left := _released(moves, death):
-                found.append(left.at - death.at)
-    return found
+    """From the kill of a worker, or of a web process that performed calls, to the moment each call
+    it had was put back or ended."""
+    return [
+        left.at - death.at
+        for death in struck
+        if death.kind in PERFORMERS
+        for left in _released_calls(history, death)
+    ]
+
+
+def calls_in_web(history: History, struck: Iterable[Struck]) -> list[int]:
+    """How many calls each web process performed that was killed."""
+    deaths = [one for one in struck if one.kind == KILL_WEB]
+    return [sum(1 for _ in _released_calls(history, death)) for death in deaths]
+
+
+def _released_calls(history: History, death: Struck) -> Iterator[Move]:
+    for moves in history.moves_of.values():
+        if left := _released(moves, death):
+            yield left
 
 
 def _released(moves: Sequence[Move], death: Struck) -> Move | None:
-    """The move that took a call away from the worker that was killed."""
+    """The move that took a call away from the process that was killed."""
     for claim, after in pairwise(moves):
         theirs = claim.became == Status.RUNNING and f":{death.pid}:" in claim.worker
         if theirs and claim.at < death.at < after.at:
@@ -74,6 +89,13 @@ def too_little(history: History, struck: int, least: int) -> Iterator[Violation]
         yield Violation("nothing", "", f"{succeeded} of {rows} calls succeeded")
 
 
+def idle_kills(history: History, struck: Iterable[Struck]) -> Iterator[Violation]:
+    """Where web was killed and never while it performed a call, nothing is known of such calls."""
+    calls = calls_in_web(history, struck)
+    if calls and not any(calls):
+        yield Violation("nothing", "", f"{len(calls)} kills of web, and it performed no call")
+
+
 def missed_targets(recovered_s: dict[str, Sequence[float]]) -> Iterator[Violation]:
     """Also where there is nothing to compare: then the run was of no use for it."""
     measured = {name: recovered_s[name] for name in TARGETS_S if recovered_s[name]}
@@ -106,6 +128,9 @@ def table(
     deaths = sum(one.kind in DATABASE_DEATHS for one in struck)
     yield f"    {'together':<28}{len(struck):>8}   {kills} kills, {deaths} of PostgreSQL"
     yield f"    {'found nothing to hit':<28}{sum(1 for _ in missed):>8}"
+    in_web = calls_in_web(history, struck)
+    busy = sum(map(bool, in_web))
+    yield f"    {'calls in web at its kill':<28}{sum(in_web):>8}   in {busy} of {len(in_web)} kills"
     yield "calls"
     yield f"    {'acknowledged':<28}{len(history.acknowledged):>8}"
     for (status, code), count in sorted(_outcomes(history).items()):

@@ -23,6 +23,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from config.local import orphans
+from tests.faults import history
 from tests.faults.house import House
 from tests.faults.service import Service
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 RUN_EXECUTION = "tools.execution.tasks.run_execution"
 COPIES = 10
 MOST_STOPPED_S = 20.0
+PERFORMS_WITHIN_S = 30.0
 _JUMPS_S = (3_600, -3_600, 86_400, -86_400, 20, -20)
 _PIECES = (64 << 20, 1 << 20, 4 << 10)  # a piece that does not fit leaves none of itself
 _FULL = 1 << 20  # with less room than this nothing of weight can be written
@@ -65,9 +67,13 @@ class Nemesis:
 
     def strike(self, fault: Fault) -> None:
         """Begin it; what lasts ends by itself. A fault that finds nothing to hit is `missed`."""
+        kind = KINDS[fault.kind]
+        if kind.before is not None:
+            with suppress(psycopg.Error):
+                kind.before(self)
         at = time.time()
         try:
-            pid = KINDS[fault.kind].strike(self, fault)
+            pid = kind.strike(self, fault)
         except (OSError, psycopg.Error, redis.RedisError, OperationalError) as error:
             log.info("%s: %s", fault.kind, error)
             pid = None
@@ -122,6 +128,20 @@ def _kill(role: str) -> "Strike":
         return victim and victim.pid
 
     return strike
+
+
+def _stop_performing_web(nemesis: Nemesis) -> None:
+    """Stop web while it performs a call, so that the call does not end before the kill; not where
+    none comes in time."""
+    deadline = time.monotonic() + PERFORMS_WITHIN_S
+    with nemesis.house.database() as database:
+        while time.monotonic() < deadline:
+            for web in nemesis.house.leaders("web"):
+                _signal(web, signal.SIGSTOP)
+                if history.performed_by(database, web.pid):
+                    return
+                _signal(web, signal.SIGCONT)
+            time.sleep(0.1)
 
 
 def _stop(role: str) -> "Strike":
@@ -289,16 +309,18 @@ Strike = Callable[[Nemesis, Fault], int | None]
 
 @dataclass(frozen=True)
 class Kind:
-    """`weight` is how often it is drawn beside others; `lasts_s` between what it lasts."""
+    """`weight` is how often it is drawn beside others; `lasts_s` between what it lasts; `before`
+    waits for the moment to strike."""
 
     strike: Strike
     weight: float = 1
     lasts_s: tuple[float, float] = (0, 0)
+    before: Callable[[Nemesis], None] | None = None
 
 
 _STOPPED = (0.5, MOST_STOPPED_S)
 KINDS: dict[str, Kind] = {
-    "kill web": Kind(_kill("web"), 3),
+    "kill web": Kind(_kill("web"), 3, before=_stop_performing_web),
     "kill worker": Kind(_kill("worker"), 6),
     "kill beat": Kind(_kill("beat"), 2),
     "kill sealer": Kind(_kill("sealer"), 2),

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests import factories
 from tests.faults.clients import DELIVERIES
+from tests.faults.service import WORK
 from tools.catalog.sandbox import profiles
 from tools.limits.allowances import set_allowances
 
@@ -37,15 +38,7 @@ def report_effect(parameters, run, what):
     if answer.status != 204:
         raise RuntimeError(f"the service answered {answer.status}")
 """
-_PARAMETERS = [
-    {"name": name, "type": kind, "description": name, "required": True}
-    for name, kind in (
-        ("key", "String"),
-        ("ledger", "String"),
-        ("before_s", "Number"),
-        ("after_s", "Number"),
-    )
-]
+_WORK = {"key": "String", "before_s": "Number", "after_s": "Number"}
 
 
 def prepare(port: int) -> dict[str, Any]:
@@ -74,11 +67,31 @@ def _organization(slug: str, port: int) -> str:
             organization,
             f"tell_{delivery}",
             delivery=delivery,
-            parameters=_PARAMETERS,
+            parameters=_parameters(_WORK | {"ledger": "String"}),
             implementation={"source": SOURCE},
+            constraints={"sandbox_profile": "ledger"},
+        )
+        factories.tool(
+            organization,
+            f"send_{delivery}",
+            type="http",
+            delivery=delivery,
+            parameters=_parameters(_WORK),
+            implementation={
+                "method": "POST",
+                "url": f"http://127.0.0.1:{port}{WORK}",
+                "body": {name: f"{{{name}}}" for name in _WORK},
+            },
             constraints={"sandbox_profile": "ledger"},
         )
     agent = factories.agent(organization, "caller", groups=["default"])
     quotas = [{"tool": None, "kind": "calls", "period": "month", "amount": Decimal(10**6)}]
     set_allowances(agent=agent, by=factories.actor(organization), changes={"quotas": quotas})
     return factories.token(agent.service_account)
+
+
+def _parameters(kinds: dict[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "type": kind, "description": name, "required": True}
+        for name, kind in kinds.items()
+    ]

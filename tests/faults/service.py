@@ -2,11 +2,14 @@
 
     python -m tests.faults.service PORT LEDGER_URL
 
-Takes `POST /` and hands it on. A request that sat in a socket while this process was stopped is
-dropped when no client waits for it any more: its run is dead, and so must be its effect. One that
-was handed on late, for this process was stopped between two lines, the ledger drops.
+Takes `POST /` and hands it on; `POST /work` is the work of a tool without code, and goes on
+whatever becomes of who asked for it. A request that sat in a socket while this process was stopped
+is dropped when no client waits for it any more: its run is dead, and so must be its effect. One
+that was handed on late, for this process was stopped between two lines, the ledger drops.
 """
 
+import json
+import os
 import select
 import signal
 import subprocess
@@ -18,10 +21,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from tests.crib import CHECKOUT, free_port
-from tests.faults.ledger import ASKED_AT, LONGEST
+from tests.faults.ledger import ASKED_AT, BEGIN, EFFECT, LONGEST
 
+WORK = "/work"
 _PATIENCE_S = 10
 
 
@@ -90,11 +95,29 @@ class _Handler(BaseHTTPRequestHandler):
         if select.select([self.connection], [], [], 0)[0]:  # it was closed: there is no more body
             self.close_connection = True
             return
-        status = self._handed_on(body, asked_at)
+        if self.path == WORK:
+            status, answer = self._work(json.loads(body), asked_at)
+        else:
+            status, answer = self._handed_on(body, asked_at), b""
         with suppress(OSError):  # no client waits for the answer any more
             self.send_response(status)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
+
+    def _work(self, wanted: dict[str, Any], asked_at: float) -> tuple[int, bytes]:
+        """Status and answer; its beginning is in the ledger as soon as it was asked for."""
+        work = {"key": wanted["key"], "run": os.urandom(8).hex()}
+        if self._report(work, BEGIN, asked_at):
+            time.sleep(wanted["before_s"])
+            if self._report(work, EFFECT, time.monotonic()):
+                time.sleep(wanted["after_s"])
+                return 200, json.dumps(work).encode()
+        return 502, b""
+
+    def _report(self, work: dict[str, str], what: str, asked_at: float) -> bool:
+        return self._handed_on(json.dumps(work | {"what": what}).encode(), asked_at) == 204
 
     def _handed_on(self, body: bytes, asked_at: float) -> int:
         """The ledger's status."""

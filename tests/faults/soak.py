@@ -216,6 +216,7 @@ class Soak:
             return
         self.found += violations(self.history)
         self.found += measures.too_little(self.history, len(self.nemesis.struck), self.given.least)
+        self.found += measures.idle_kills(self.history, self.nemesis.struck)
         if self.given.targets:
             self.found += measures.missed_targets(self._recovered_s())
 

@@ -49,6 +49,20 @@ RETRIED = replace(
         *(Effect("k", "r2", "begin", 4.1), Effect("k", "r2", "effect", 5.0)),
     ),
 )
+# Claimed as it was accepted by a process that died, and unknown since: the server's work went on.
+IN_PLACE = replace(
+    GOOD,
+    rows=(
+        replace(ROW, status="Failed", error_code="OUTCOME_UNKNOWN", run=None, goes_out=True,
+                effect_possible=True),
+    ),
+    moves=(move(None, "Running", None, 1, 2.0), move("Running", "Failed", 1, 1, 4.0)),
+    audited=(
+        replace(ALLOWED, at=2.0), STARTED, AuditedEvent("e", "TOOL.LOST", 1, 4.0, ends=True),
+    ),
+    effects=(Effect("k", "r1", "begin", 3.0), Effect("k", "r1", "effect", 9.0)),
+    acknowledged=(),
+)  # fmt: skip
 # Refused at the claim: the gate had closed meanwhile, so nothing began and there is no START.
 REFUSED = replace(
     GOOD,
@@ -70,7 +84,7 @@ def kinds(history):
     return {found.kind for found in violations(history)}
 
 
-@pytest.mark.parametrize("history", [History(), GOOD, RETRIED, REFUSED])
+@pytest.mark.parametrize("history", [History(), GOOD, RETRIED, IN_PLACE, REFUSED])
 def test_a_good_history_has_no_violations(history):
     assert violations(history) == []
 
@@ -145,6 +159,22 @@ BAD = {
     "a run that outlives its row": (
         replace(GOOD, effects=(EFFECT, replace(EFFECT, what="begin", at=6.5))),
         "owners",
+    ),
+    "a work that was asked for after its row's end": (
+        replace(IN_PLACE, effects=(Effect("k", "r1", "begin", 6.5),)),
+        "owners",
+    ),
+    "a call that was performed in place without a start": (
+        replace(IN_PLACE, audited=(ALLOWED, IN_PLACE.audited[2]), effects=()),
+        "unaudited",
+    ),
+    "a call that was performed in place and not accepted": (
+        replace(IN_PLACE, audited=IN_PLACE.audited[1:]),
+        "unaudited",
+    ),
+    "an effect of another server that is not spoken of": (
+        replace(IN_PLACE, rows=(replace(IN_PLACE.rows[0], effect_possible=False),)),
+        "effects",
     ),
     "a call that was taken from a living worker": (
         replace(

@@ -30,6 +30,16 @@ def test_an_orphan_is_resolved_when_its_worker_has_it_no_more(pid, at, found):
     assert measures.orphans_s(HISTORY, [Struck("kill worker", at, at, pid)]) == found
 
 
+IN_PLACE = History(moves=(move(None, "Running", 2.0, "host:77:1"), move("Running", "Failed", 9.0)))
+
+
+@pytest.mark.parametrize(("pid", "calls"), [(77, [1]), (78, [0])])
+def test_the_calls_of_a_web_process_that_was_killed_are_counted(pid, calls):
+    struck = [Struck("kill web", 3.0, 3.0, pid)]
+    assert measures.calls_in_web(IN_PLACE, struck) == calls
+    assert bool(list(measures.idle_kills(IN_PLACE, struck))) == (calls == [0])
+
+
 @pytest.mark.parametrize(("at", "found"), [(20.5, [1.0]), (0.0, [20.5]), (21.2, [])])
 @pytest.mark.parametrize("kind", ["redis flushed", "redis killed"])
 def test_a_call_that_waits_when_redis_goes_is_measured_to_its_end(kind, at, found):

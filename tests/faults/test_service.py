@@ -19,8 +19,8 @@ def service(book):
         yield one
 
 
-def post(url, **headers):
-    request = urllib.request.Request(url, data=BODY, headers=headers)
+def post(url, body=BODY, **headers):
+    request = urllib.request.Request(url, data=body, headers=headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.status
 
@@ -28,6 +28,12 @@ def post(url, **headers):
 def test_what_a_tool_does_through_the_service_is_in_the_ledger(service, book):
     assert post(service.url) == 204
     assert [effect.key for effect in book.effects()] == ["k"]
+
+
+def test_the_work_of_a_tool_without_code_is_in_the_ledger_twice(service, book):
+    wanted = {"key": "k", "before_s": 0, "after_s": 0}
+    assert post(f"{service.url}work", json.dumps(wanted).encode()) == 200
+    assert [effect.what for effect in book.effects()] == [ledger.BEGIN, ledger.EFFECT]
 
 
 def test_a_service_that_was_killed_is_back_under_its_address(service):

@@ -18,12 +18,14 @@ from uuid import uuid4
 import pytest
 from django.conf import settings
 
+from tests import crib as running_crib
 from tests import factories
 from tests.conditions import until
 from tests.journeys.client import Answer, Http
 from tests.stubs.web import Held, Reply, Web
 from tools.definitions.results import Status
 from tools.models import Agent, Execution, Organization
+from tools.models.queue import Shares
 
 SLEEPS = "import time\ndef main(parameters):\n    time.sleep(200)\n"
 TEXT = [{"name": "text", "type": "String", "description": "Anything.", "required": True}]
@@ -61,7 +63,12 @@ def logged_in(visitor: Http, name: str, password: str) -> Answer:
 
 @contextmanager
 def held_calls(
-    organization: Organization, web: Web, http: Http, count: int, wait_s: int
+    organization: Organization,
+    web: Web,
+    http: Http,
+    count: int,
+    wait_s: int,
+    timeout: str = "PT240S",
 ) -> Iterator[list[Answer]]:
     """So many calls of a tool whose upstream answers at the end."""
     host = {"host": "127.0.0.1", "ports": [web.port]}
@@ -71,7 +78,7 @@ def held_calls(
     factories.tool(
         organization, "held", type="http", parameters=TEXT,
         implementation={"method": "GET", "url": web.url("/{text}")},
-        constraints={"max_execution_time": "PT240S"},
+        constraints={"max_execution_time": timeout},
     )  # fmt: skip
     held, answers = Held(Reply()), []
     web.replies["/x"] = held
@@ -99,6 +106,18 @@ def test_seventy_waits_of_one_agent(
     organization: Organization, web: Web, http: Http, others_are_served: Callable[[], None]
 ) -> None:
     with held_calls(organization, web, http, 70, 25) as answers:
+        others_are_served()
+    assert {one.status_code for one in answers} <= {200, 202, 429}
+
+
+def test_a_hundred_calls_that_the_web_process_performs(
+    organization: Organization, web: Web, http: Http, others_are_served: Callable[[], None]
+) -> None:
+    """It has places for a share of them; workers perform the others, after one another."""
+    with held_calls(organization, web, http, 100, 60, "PT60S") as answers:
+        running = organization.executions.filter(status=Status.RUNNING)
+        workers = running.values_list("worker", flat=True)
+        assert 0 < sum(map(running_crib.is_web, workers)) <= Shares.of(settings.WORKER_THREADS).most
         others_are_served()
     assert {one.status_code for one in answers} <= {200, 202, 429}
 

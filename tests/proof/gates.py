@@ -14,9 +14,9 @@ from tools.policy.gates import Scope
 
 type Gate = tuple[str, str, str, str, tuple[str, ...]]
 
-_ADMISSION = "tools/execution/admission.py"
-_ACCEPTANCE = "tools/execution/acceptance.py"
-_PERFORMANCE = "tools/execution/performance.py"
+_ADMISSION = "tools/execution/admit.py"
+_ACCEPTANCE = "tools/execution/accept.py"
+_CLAIM = "tools/execution/claim.py"
 _EXECUTION = "tools/models/execution_queryset.py"
 _SANDBOXING = "tools/runners/sandbox_runs.py"
 _GATES = "tools/policy/gates.py"
@@ -32,7 +32,7 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
         "authorize": (f"{_CALL}:granted_groups", f"{_AVAILABLE}:in_group"),
         "limit_rate": ("tools/limits/rate_limits.py:count",),
         "check_json": (f"{_ADMISSION}:check_json",),
-        "references.resolve_references": ("tools/execution/references.py:resolve_references",),
+        "outputs.resolve_references": ("tools/execution/outputs.py:resolve_references",),
         "validate_arguments": (f"{_CALL}:arguments",),
     },
     _ACCEPTANCE: {
@@ -41,13 +41,13 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
         "reserve_budget": ("tools/limits/budgets.py:reserve",),
         "hold": ("tools/execution/confirmations.py:hold",),
     },
-    _PERFORMANCE: {
-        "ask_again": (f"{_PERFORMANCE}:ask_again",),
+    _CLAIM: {
+        "ask_again": (f"{_CLAIM}:ask_again",),
         "sessions.ask_again": ("tools/execution/sessions.py:ask_again",),
-        "references.ask_again": ("tools/execution/references.py:ask_again",),
-        "check_signature": (f"{_PERFORMANCE}:check_signature",),
+        "outputs.check_references": ("tools/execution/outputs.py:check_references",),
+        "check_signature": (f"{_CLAIM}:check_signature",),
         "confirmations.spend": ("tools/execution/confirmations.py:spend",),
-        "record_start": (f"{_PERFORMANCE}:record_start",),
+        "record_start": (f"{_CLAIM}:record_start",),
     },
 }
 # Functions that refuse beside the gate's own, by the name of the gate.
@@ -94,28 +94,28 @@ GATES: tuple[Gate, ...] = (
         _ACCEPTANCE,
         "belonging += start_evidence(admission.performance)",
         "",
-        ("tools/execution/evidence.py:start_evidence",),
+        (f"{_CLAIM}:start_evidence",),
     ),
     (
         "a call that begins as it is accepted with a halted log",
         _EXECUTION,
         'accountable AS (SELECT 1 WHERE {HALTED_REASON_SQL.format(name="%(log)s")} IS NULL),',
         "accountable AS (SELECT 1),",
-        ("tools/execution/rows.py:write_begun",),
+        ("tools/execution/accept.py:write_begun",),
     ),
     (
         "a claim that keeps the fence",
         _EXECUTION,
         "SET status = %(running)s, fence = fence + 1, worker = %(worker)s,",
         "SET status = %(running)s, fence = greatest(fence, 1), worker = %(worker)s,",
-        ("tools/execution/returning.py:record_late", f"{_EXECUTION}:_claimed"),
+        ("tools/execution/requeue.py:record_late", f"{_EXECUTION}:_claimed"),
     ),
     (
         "an end without the fence",
         _EXECUTION,
         "WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s",
         "WHERE id = %(pk)s AND status = %(running)s",
-        ("tools/execution/returning.py:record_late", f"{_EXECUTION}:finish"),
+        ("tools/execution/requeue.py:record_late", f"{_EXECUTION}:finish"),
     ),
     (
         "a row held without the fence",
@@ -154,7 +154,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "executions of every organization",
-        "tools/execution/reading.py",
+        "tools/execution/outputs.py",
         "here = Execution.objects.filter(organization_id=caller.organization_id)",
         "here = Execution.objects.all()",
         (),

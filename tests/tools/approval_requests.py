@@ -13,7 +13,7 @@ from tools.accounts.token_authentication import caller_of_token
 from tools.approvals import decisions
 from tools.approvals.decisions import Word
 from tools.definitions.callers import Caller
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Agent, Confirmation, Execution, Organization, User
 
 

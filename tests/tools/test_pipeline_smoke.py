@@ -1,5 +1,6 @@
 from tests import factories
-from tools.execution.pipeline import admit, perform
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.models import Execution
 
 

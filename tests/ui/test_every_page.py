@@ -17,7 +17,7 @@ from tests.ui.sources import Author, announced_tool, listed_server
 from tools.catalog.actions import find_tool, update_tool
 from tools.catalog.sandbox import content_schemas
 from tools.catalog.signatures.drift import note_upstream
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Agent, Organization, Session
 
 HOSTILE = "<script>alert(1)</script>\"><img src=x onerror=alert(2)>'"

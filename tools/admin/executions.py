@@ -8,8 +8,8 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
 from tools.admin.base import ReadOnly, giver, run_for_each
-from tools.execution import actions, session_actions
-from tools.execution.redacted import FIELDS, redacted, redacted_message
+from tools.execution import answer as actions
+from tools.execution.outputs import FIELDS, redacted, redacted_message
 from tools.models import (
     Execution,
     ExecutionEvent,
@@ -20,6 +20,7 @@ from tools.models import (
     ToolFilter,
     User,
 )
+from tools.workflows import session_actions
 
 _MOST_NAMED = 100
 

@@ -23,10 +23,9 @@ from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import Malformed
-from tools.execution import bell
 from tools.execution.call import Call
-from tools.execution.events import HEARTBEAT_S
-from tools.execution.reading import readable
+from tools.execution.events import HEARTBEAT_S, RECHECK_S, listen
+from tools.execution.outputs import readable_executions
 from tools.models import Execution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
 
@@ -93,7 +92,7 @@ def available_models() -> list[str]:
 def load_report(caller: Caller, run: Execution) -> AgentRunReport:
     """With those of its calls that the caller may read."""
     row = Execution.objects.only("memory", "parameters", "session", "state").get(pk=run.pk)
-    rows = load_rows(row, readable(caller))
+    rows = load_rows(row, readable_executions(caller))
     session = str(row.session_id) if row.session_id else row.memory.get("session")
     given, output = row.parameters, run.output if isinstance(run.output, dict) else {}
     return AgentRunReport(
@@ -194,7 +193,7 @@ def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent 
     Yields None every `HEARTBEAT_S` while nothing happens. No database connection is held while
     waiting. Raises `NotFound` for a run that the caller may not read, also when it may no more.
     """
-    with bell.listening(run_id) as listener:
+    with listen(run_id) as listener:
         silent_s = 0.0
         while not request_queue.disconnected():
             report = load_report(caller, find_run(caller, run_id))
@@ -204,11 +203,11 @@ def follow_run(caller: Caller, run_id: UUID, after: int) -> Generator[StepEvent 
             if report.run.is_final:
                 return
             after = new_events[-1].number if new_events else after
-            silent_s = 0.0 if new_events else silent_s + bell.GLANCE_S
+            silent_s = 0.0 if new_events else silent_s + RECHECK_S
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0
                 yield None
-            listener.wait(bell.GLANCE_S)
+            listener.wait(RECHECK_S)
 
 
 def run_events(report: AgentRunReport) -> list[StepEvent]:

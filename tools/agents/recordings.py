@@ -20,7 +20,7 @@ from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import REFUSED
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Forbidden, NotFound
-from tools.execution.reading import readable
+from tools.execution.outputs import readable_executions
 from tools.models import Execution, User
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.policy import gates
@@ -42,7 +42,7 @@ class Recording:
 def readable_runs(caller: Caller) -> ExecutionQuerySet:
     """Of agents, that the caller may read."""
     entry_point = {"tool_version__definition__implementation__entry_point": RUN_AGENT}
-    return readable(caller).shown().filter(**entry_point)
+    return readable_executions(caller).shown().filter(**entry_point)
 
 
 def find_run(caller: Caller, identifier: UUID) -> Execution:

@@ -18,10 +18,9 @@ from tools.agents.runs import AgentRun, RunMustWait, RunOver
 from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
-from tools.execution import composites
-from tools.execution.composing import CannotGoOn, Composition
-from tools.execution.composition import Kind, Waiting
-from tools.execution.context import Result
+from tools.execution.call import Result
+from tools.workflows.composition import CompositeKind, Waiting, add_kind
+from tools.workflows.nested_calls import CannotGoOn, Composition
 
 
 def run_react_turn(run: AgentRun) -> str:
@@ -105,4 +104,4 @@ def _check_not_ended(view: Composition) -> None:
         raise RunOver("TIMEOUT", message, Status.TIMEOUT)
 
 
-composites.add(RUN_AGENT, Kind(run_agent_turn, sees_its_end=True))
+add_kind(RUN_AGENT, CompositeKind(run_agent_turn, sees_its_end=True))

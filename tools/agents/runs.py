@@ -23,13 +23,14 @@ from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import ASK_MODEL
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
-from tools.execution import bell, session_actions
-from tools.execution.chain_boundary import last_attempt
-from tools.execution.composing import CannotGoOn, Composition, Made
-from tools.execution.composition import Waiting
-from tools.execution.context import Result
+from tools.execution import events
+from tools.execution.call import Result
 from tools.models import Execution, Session
 from tools.policy.questions import EffectiveRequest
+from tools.workflows import session_actions
+from tools.workflows.chain_boundary import last_attempt
+from tools.workflows.composition import Waiting
+from tools.workflows.nested_calls import CannotGoOn, Composition, NestedCall
 
 MOST_REPLY_TOKENS = 4_096  # tokens of one reply
 clock = timezone.now
@@ -67,7 +68,7 @@ class AgentRun:
         except UnusableParameters as flaw:
             raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
         self.reload()
-        view.made = self.rows.call_states
+        view.calls = self.rows.call_states
 
     # --- session, state and tools ---
     def open_session(self) -> None:
@@ -161,7 +162,7 @@ class AgentRun:
         """Whether this turn is the last: decided once and stored, so that a repeated turn decides
         the same."""
         decided = self.view.memory.get("last")
-        new = f"{THINK}{number}" not in self.view.made
+        new = f"{THINK}{number}" not in self.view.calls
         if (
             decided is None
             and new
@@ -199,7 +200,7 @@ class AgentRun:
         text form from then on.
         """
         place = f"{THINK}{number}"
-        attempt, made = last_attempt(self.view.made, place)
+        attempt, made = last_attempt(self.view.calls, place)
         if made is None:
             self._begin_model_call(place, prompt())
         elif made.succeeded:
@@ -224,7 +225,7 @@ class AgentRun:
             self._replay(number, action)
             return
         place = place or f"{ACT}{number}"
-        new = place not in self.view.made
+        new = place not in self.view.calls
         action = self._clean_action(action) if new else action
         made = self.view.begin(
             place,
@@ -234,7 +235,7 @@ class AgentRun:
             consent_because=approval_reason,
         )
         if new:
-            bell.ring(self.view.execution.pk)
+            events.notify_waiters(self.view.execution.pk)
         if made.open:
             raise RunMustWait(Waiting())
         if new:  # refused, or known already
@@ -271,7 +272,7 @@ class AgentRun:
         self.view.remember()
         self.reload()
 
-    def _check_retryable(self, made: Made, attempt: int) -> None:
+    def _check_retryable(self, made: NestedCall, attempt: int) -> None:
         """Raises `RunOver`, or `RunMustWait` until the moment has come."""
         if made.error_code == NO_NATIVE and self.native:
             self.view.memory["native"] = False
@@ -297,7 +298,7 @@ class AgentRun:
             "max_tokens": MOST_REPLY_TOKENS,
         }
         self.view.begin(place, ASK_MODEL, question, at_its_door=True)
-        bell.ring(self.view.execution.pk)  # followers of the run read its rows
+        events.notify_waiters(self.view.execution.pk)  # followers of the run read its rows
 
     # --- results ---
     def success_result(self, answer: str) -> Result:

@@ -12,9 +12,9 @@ from django.db.models.functions import Cast, Left, Length
 
 from tools.definitions.results import FINAL, OPEN, Status
 from tools.execution import outputs
-from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
+from tools.workflows.nested_calls import NestedCall, absent_calls
 
 THINK, ACT = "think/", "act/"
 MOST_OBSERVATION = 8_000  # characters that a model is shown
@@ -77,8 +77,8 @@ class CallRow:
         return self.gave
 
     @property
-    def call_state(self) -> Made:
-        return Made(
+    def call_state(self) -> NestedCall:
+        return NestedCall(
             self.pk,
             self.place,
             self.tool_name,
@@ -236,7 +236,7 @@ def _error_place(error: dict[str, Any]) -> str:
     return f"{place}: {error.get('message', '')}"[:_MOST_REASON]
 
 
-def absence_text(made: Made) -> str:
+def absence_text(made: NestedCall) -> str:
     """Why there is no row of a call, in words."""
     return f"{made.error_code}: {made.error_message}"
 
@@ -278,7 +278,9 @@ class AgentCallRows:
         row = self._last_model_call(number)
         if row is None or row.status != Status.SUCCESS:
             return None
-        return AgentReply.from_output(outputs.whole(row) if row.output_expired_at is None else None)
+        return AgentReply.from_output(
+            outputs.load_output(row) if row.output_expired_at is None else None
+        )
 
     def steps(self) -> list[AgentStep]:
         """Steps whose thought is over, in their order."""
@@ -294,12 +296,12 @@ class AgentCallRows:
         return None
 
     @cached_property
-    def calls(self) -> dict[str, Made]:
+    def calls(self) -> dict[str, NestedCall]:
         """Tool calls, by place."""
         return {place: row.call_state for place, row in self.tool_calls.items()} | self.absent
 
     @property
-    def call_states(self) -> dict[str, Made]:
+    def call_states(self) -> dict[str, NestedCall]:
         """All calls that the composite call made."""
         return {place: row.call_state for place, row in self.model_calls.items()} | self.calls
 

@@ -28,10 +28,10 @@ from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import EventType, Status
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused, ToolcribError
-from tools.execution import bell, confirmations, events, sessions
-from tools.execution.actions import hint
-from tools.execution.context import Performance
-from tools.execution.performance import ask_again, check_signature
+from tools.execution import confirmations, events, sessions
+from tools.execution.answer import wake_worker
+from tools.execution.call import Performance
+from tools.execution.claim import ask_again, check_signature
 from tools.models import (
     Confirmation,
     ConfirmationDecision,
@@ -88,8 +88,8 @@ def decide(*, caller: Caller, word: Word) -> Confirmation:
         refusal = _decide(caller, confirmation, word)
     execution = confirmation.execution
     if execution.status == Status.PENDING:
-        hint(execution)
-    bell.ring(execution.pk)
+        wake_worker(execution)
+    events.notify_waiters(execution.pk)
     if refusal is not None:
         raise refusal
     return one_of(caller, word.id)
@@ -159,7 +159,7 @@ def expire_overdue() -> None:
     overdue = pending.filter(expires_at__lte=Now()).order_by("expires_at")
     for row in overdue.values("pk", "execution_id")[:EXPIRY_BATCH]:
         if _expire_one(row["pk"], row["execution_id"]):
-            bell.ring(row["execution_id"])
+            events.notify_waiters(row["execution_id"])
     soon = Now() + timedelta(minutes=settings.CONFIRMATION_MINUTES) / 3
     silent = pending.filter(reminded_at__isnull=True, expires_at__lte=soon)
     for confirmation in silent.select_related("execution", "organization")[:EXPIRY_BATCH]:
@@ -338,7 +338,7 @@ def _approve(caller: Caller, confirmation: Confirmation, word: Word) -> None:
         Execution.objects.filter(pk=confirmation.execution_id).update(
             status=Status.PENDING, queued_at=Now()
         )
-    events.append(confirmation.execution_id, EventType.IN_PROGRESS, message)
+    events.append_event(confirmation.execution_id, EventType.IN_PROGRESS, message)
     _record(Event.CONFIRM_APPROVE, caller, confirmation, word)
 
 

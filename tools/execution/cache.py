@@ -3,9 +3,9 @@
 Only what succeeded and fits its output schema is kept, and every gate is asked before it is given.
 The key holds all that an answer depends on: organization, tool, version, the organization's
 revision (its configuration and its grants: any change makes new keys) and the parameters. One
-organization's callers share answers, for what a tool computes does not depend on who asked. Who is
-told the caller's name, or is called with the caller's own credentials, may answer by it: there each
-caller has answers of its own.
+organization's callers share answers, for what a tool computes does not depend on who asked. What is
+given the caller's name, or is called with the caller's own credentials, may answer by it: there
+each caller has answers of its own.
 
 When many ask at once, one runs. The others' claims are undone until it is over.
 """
@@ -29,8 +29,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import ToolType
 from tools.execution import events, sessions
-from tools.execution.context import Admission, Hit, Performance, Result
-from tools.execution.outputs import Parcel
+from tools.execution.call import Admission, Hit, PackedOutput, Performance, Result
 from tools.limits import budgets
 from tools.models import CacheEntry, Execution, Organization, StoredOutput
 
@@ -98,8 +97,8 @@ def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
 def serve(admission: Admission, hit: Hit) -> None:
     """A call that was answered at once: as much on record as one that ran."""
     execution = admission.accepted
-    events.append(execution.pk, EventType.STARTED)
-    events.append(execution.pk, EventType.COMPLETED)
+    events.append_event(execution.pk, EventType.STARTED)
+    events.append_event(execution.pk, EventType.COMPLETED)
     budgets.settle(execution.pk, spent=admission.cost)
     sessions.move_for_hit(admission, execution)
     record(
@@ -149,7 +148,7 @@ def at_claim(performance: Performance) -> None:
         output=hit.output,
         cost=tool.definition.cost_per_hit,
         cached_from=hit.execution_id,
-        parcel=_parcel(hit),
+        packed_output=_packed_output(hit),
         observation=hit.observation,
         warnings=hit.warnings,
     )
@@ -246,7 +245,7 @@ def _good(key: str) -> Hit | None:
     )
 
 
-def _parcel(hit: Hit) -> Parcel | None:
+def _packed_output(hit: Hit) -> PackedOutput | None:
     if not hit.output_digest:
         return None
-    return Parcel(None, hit.output_bytes, hit.output_digest, hit.output_type)
+    return PackedOutput(None, hit.output_bytes, hit.output_digest, hit.output_type)

@@ -1,13 +1,15 @@
 """Calls that wait for a person: held when they are accepted, spent when they are claimed.
 
-A yes is good for one start of exactly what was shown. Whoever changes a held call locks its
+A yes is good for one start of exactly what was shown. A change of a held call locks its
 execution first and its confirmation second, as the claim does.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 from hmac import compare_digest
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -20,17 +22,108 @@ from audit.events import Event, Outcome
 from tools import metrics
 from tools.accounts.callers import actor_of
 from tools.authorization.facts import question_of
+from tools.catalog.snapshot import CatalogTool
+from tools.definitions.batches import BatchInput, parse_batch_inputs
+from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import EventType, Status
 from tools.errors import Refused, TooManyHeld
-from tools.execution import events, shared_consent
-from tools.execution.context import Admission, Performance, Result
+from tools.execution import events
+from tools.execution.call import Admission, Performance, Result
 from tools.limits import budgets
 from tools.models import Confirmation, ConfirmationStatus, Execution
 from tools.models.advisory_locks import take_lock
+from tools.policy import gates
 from tools.policy.approval_requirements import ApprovalRequirement, bound_hash, requirement_of
-from tools.policy.questions import EffectiveRequest, StoredOptions
+from tools.policy.questions import NO_OPTIONS, EffectiveRequest, StoredOptions
 
-MOST_HELD = 100  # of one account, so that nobody can bury a call among others
+
+def asked_for(admission: Admission) -> tuple[ApprovalRequirement | None, dict[str, Any]]:
+    """What people are asked about a batch as a whole, and the tools that their yes is good for."""
+    try:
+        inputs = parse_batch_inputs(admission.parameters)
+    except ValueError:  # its own turn will say so
+        return admission.need, {}
+    counted = Counter(one.tool_name for one in inputs)
+    reasons: list[str] = []
+    approvals, covers = 0, {}
+    for name, count in counted.items():
+        tool = admission.snapshot.tool(name)
+        need = _need_of(admission, tool) if tool else None
+        if tool is None or need is None:
+            continue
+        covers[name] = {"id": str(tool.id), "digest": tool.digest}
+        times = "one call" if count == 1 else f"{count} calls"
+        reasons += [f"{reason} ({times} of this batch.)" for reason in need.reasons]
+        approvals = max(approvals, need.approvals)
+    own = admission.need
+    if not covers:
+        return own, {}
+    reasons = [*(own.reasons if own else ()), *reasons]
+    return ApprovalRequirement(tuple(reasons), max(approvals, own.approvals if own else 1)), covers
+
+
+def is_approved_for_batch(admission: Admission, need: ApprovalRequirement) -> bool:
+    """Whether people have agreed to the batch with this call in it. The claim looks once more."""
+    call = admission.call
+    if call.parent is None or call.require_confirmation:
+        return False
+    shared = of_call(
+        parent_id=call.parent.id,
+        place=call.parent.place,
+        tool=admission.resolved,
+        parameters=admission.parameters,
+    )
+    return shared is not None and shared.approvals_needed >= need.approvals
+
+
+def of_call(
+    *, parent_id: UUID | None, place: str, tool: CatalogTool, parameters: object
+) -> Confirmation | None:
+    """The consent to a batch that one of its calls may begin on; None where there is none."""
+    if parent_id is None:
+        return None
+    shared = (
+        Confirmation.objects.select_related("execution__tool_version")
+        .filter(
+            execution=parent_id, status=ConfirmationStatus.APPROVED, execution__status__in=_ALIVE
+        )
+        .first()
+    )
+    if shared is None or not _covers(shared, tool):
+        return None
+    if shared.execution.started_at is None:
+        return None
+    return shared if _input(shared.execution, place) == (tool.name, parameters) else None
+
+
+_ALIVE = (Status.RUNNING, Status.PENDING)
+
+
+def _need_of(admission: Admission, tool: CatalogTool) -> ApprovalRequirement | None:
+    """None for a call that would be refused as things stand: no approver is asked about it."""
+    question = question_of(admission.caller, tool, admission.asked, admission.snapshot)
+    try:
+        gates.authorize(question)
+    except Refused:
+        return None
+    return requirement_of(question, NO_OPTIONS)
+
+
+def _covers(shared: Confirmation, tool: CatalogTool) -> bool:
+    shown = shared.covers.get(tool.name)
+    return bool(shown == {"id": str(tool.id), "digest": tool.digest})
+
+
+def _input(batch: Execution, place: str) -> BatchInput | None:
+    if batch.tool_version.definition["implementation"].get("entry_point") != RUN_BATCH:
+        return None
+    inputs = parse_batch_inputs(batch.parameters)
+    if not place.isascii() or not place.isdigit() or int(place) >= len(inputs):
+        return None
+    return inputs[int(place)]
+
+
+MOST_HELD = 100  # of one account, so that no call is hidden among many others
 PERMISSION = "tools.decide_confirmation"
 _OPEN = (ConfirmationStatus.PENDING, ConfirmationStatus.APPROVED)
 _OF_EXECUTION = "SELECT * FROM tools_confirmation WHERE execution_id = %s"
@@ -57,7 +150,7 @@ def hold(admission: Admission, need: ApprovalRequirement) -> None:
         ),
     )
     people = "a person agrees" if need.approvals == 1 else "two people agree"
-    events.append(execution.pk, EventType.WARNING, f"The call waits until {people}.")
+    events.append_event(execution.pk, EventType.WARNING, f"The call waits until {people}.")
     record(
         Event.TOOL_HELD,
         by=actor_of(admission.caller),
@@ -85,7 +178,7 @@ def spend(performance: Performance) -> None:
     if execution.parked_below is not None:  # it was spent when this one began
         _check_unchanged(performance)
         return
-    confirmation = _of(execution.pk) if execution.held else None
+    confirmation = _confirmation_of(execution.pk) if execution.held else None
     if performance.result is None:
         try:
             _check(performance, confirmation)
@@ -136,7 +229,7 @@ def end(execution_id: UUID, *, code: str, message: str) -> bool:
         idempotency_key=None,  # a refusal is not kept under its key
     )
     if ended:
-        events.append(execution_id, EventType.FAILED, message)
+        events.append_event(execution_id, EventType.FAILED, message)
         budgets.release(execution_id)
         metrics.denials.labels(code).inc()
     return ended == 1
@@ -156,7 +249,7 @@ def close(confirmation: Confirmation, status: ConfirmationStatus) -> bool:
 
 
 def void(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
-    """What it was bound to has changed; nobody can say yes to it any more."""
+    """What it was bound to has changed: it cannot be approved any more."""
     if confirmation.status in _OPEN and close(confirmation, ConfirmationStatus.VOID):
         record(
             Event.CONFIRM_VOID,
@@ -171,7 +264,7 @@ def void(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
 
 def withdraw(execution_id: UUID, *, by: Actor, reason: str = "cancelled") -> None:
     """The call ended before it began."""
-    confirmation = _of(execution_id)
+    confirmation = _confirmation_of(execution_id)
     if confirmation is not None:
         void(confirmation, by=by, reason=reason)
 
@@ -194,7 +287,7 @@ def of_executions(executions: Iterable[Execution]) -> dict[UUID, Confirmation]:
     return {row.execution_id: row for row in counted}
 
 
-def _of(execution_id: UUID) -> Confirmation | None:
+def _confirmation_of(execution_id: UUID) -> Confirmation | None:
     """Nothing is compiled for it."""
     return next(iter(Confirmation.objects.raw(_OF_EXECUTION, [execution_id])), None)
 
@@ -245,7 +338,9 @@ def _check(performance: Performance, confirmation: Confirmation | None) -> None:
 
 def _check_unchanged(performance: Performance) -> None:
     """A composite call goes on as what a person agreed to, or not at all."""
-    confirmation = _of(performance.execution.pk) if performance.execution.held else None
+    confirmation = (
+        _confirmation_of(performance.execution.pk) if performance.execution.held else None
+    )
     if confirmation is None or performance.result is not None or matches(confirmation, performance):
         return
     refusal = _refused("changed", "What is stored is not what a person agreed to.")
@@ -257,7 +352,7 @@ def _check_unchanged(performance: Performance) -> None:
 def _spend_shared(performance: Performance, need: ApprovalRequirement) -> bool:
     """Whether people agreed to the batch with this call in it: its place keeps it single."""
     execution = performance.execution
-    shared = shared_consent.of_call(
+    shared = of_call(
         parent_id=execution.parent_id,
         place=execution.place,
         tool=performance.tool,

@@ -1,22 +1,200 @@
 """What happened to an execution, as rows that can be replayed and followed."""
 
-from collections.abc import Generator, Sequence
-from contextlib import nullcontext
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
-from django.db import connection
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from audit.actions import writing_evidence
 from audit.inserts import InsertRow
 from config.http import request_queue
 from tools.definitions.results import EventType
-from tools.execution import bell
 from tools.models import Execution, ExecutionEvent
+
+CHANNEL = "toolcrib:executions"
+PAGES_CHANNEL = "toolcrib:news"  # what pages show again; no caller waits for it
+RECHECK_S = 1.0
+PAGES_DELAY_S = 0.2
+
+
+@lru_cache(maxsize=1)
+def redis_connection() -> redis.Redis:
+    return _client(socket_timeout=5, health_check_interval=25)
+
+
+@lru_cache(maxsize=1)
+def _impatient_connection() -> redis.Redis:
+    """For what must not wait for a Redis that hangs. One retry: a kept connection may be dead."""
+    once = Retry(NoBackoff(), 1)
+    return _client(socket_timeout=0.5, socket_connect_timeout=0.5, retry=once)
+
+
+def _client(**options: Any) -> redis.Redis:
+    return redis.Redis.from_url(settings.REDIS_URL, **options)
+
+
+class _RedisPause:
+    """After a failed message none is tried for a moment: a hung Redis would hold up every call."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def begin(self) -> None:
+        self._until = time.monotonic() + RECHECK_S
+
+    def __bool__(self) -> bool:
+        return time.monotonic() < self._until
+
+
+redis_pause = _RedisPause()  # of dispatches to workers as well
+
+
+def notify_waiters(execution_id: object) -> None:
+    """Say that an execution is over, or must be looked at. Call it after the commit."""
+    _publish(CHANNEL, execution_id)
+
+
+def notify_pages(execution_id: object) -> None:
+    """Say that an execution is new or has begun: open pages look again, waiters sleep on. It is
+    said within `PAGES_DELAY_S`, together with others, and costs the call nothing."""
+    _page_notifications.add(str(execution_id))
+
+
+class _PageNotifications:
+    """Notifications for pages, collected by a thread of this process."""
+
+    def __init__(self) -> None:
+        self._collected: set[str] = set()
+        self._lock = threading.Lock()
+        self._any = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, execution_id: str) -> None:
+        with self._lock:
+            self._collected.add(execution_id)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._publish, name="news", daemon=True)
+                self._thread.start()
+        self._any.set()
+
+    def _publish(self) -> None:
+        while self._any.wait():
+            time.sleep(PAGES_DELAY_S)
+            with self._lock:
+                self._any.clear()
+                collected, self._collected = self._collected, set()
+            _publish(PAGES_CHANNEL, *collected)
+
+
+_page_notifications = _PageNotifications()
+
+
+def _publish(channel: str, *execution_ids: object) -> None:
+    if redis_pause:
+        return
+    try:
+        with _impatient_connection().pipeline(transaction=False) as messages:
+            for execution_id in execution_ids:
+                messages.publish(channel, str(execution_id))
+            messages.execute()
+    except redis.RedisError as error:
+        redis_pause.begin()
+        log.warning("nobody was woken: %s", type(error).__name__)
+
+
+def redis_answers() -> bool:
+    """Whether Redis is there, within a second or so."""
+    try:
+        return bool(_impatient_connection().ping())
+    except redis.RedisError:
+        return False
+
+
+class Listener:
+    """One waiter for one execution. Registered before the call is made, it misses nothing."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+        self._watches_client = False
+
+    def notify(self) -> None:
+        self._rung.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when it rang, after `RECHECK_S`, or after `timeout_s`: the row is to be read. Also
+        when the client of the request disconnects, of which `request_queue.disconnected` knows."""
+        if not self._watches_client:
+            self._watches_client = True
+            request_queue.on_disconnect(self.notify)
+        self._rung.wait(max(0.0, min(timeout_s, RECHECK_S)))
+        self._rung.clear()
+
+
+class _Listeners:
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[Listener]] = defaultdict(set)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def listening(self, execution_id: object) -> Iterator[Listener]:
+        key, listener = str(execution_id), Listener()
+        with self._lock:
+            self._waiting[key].add(listener)
+            self._start()
+        try:
+            yield listener
+        finally:
+            with self._lock:
+                self._waiting[key].discard(listener)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+
+    def _start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._listen, name="bell", daemon=True)
+            self._thread.start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self._relay()
+            except redis.RedisError as error:
+                log.warning("the bell is silent: %s", type(error).__name__)
+                time.sleep(RECHECK_S)
+
+    def _relay(self) -> None:
+        with _client(health_check_interval=25) as own:
+            pubsub = own.pubsub(ignore_subscribe_messages=True)
+            pubsub.subscribe(CHANNEL)
+            for message in pubsub.listen():
+                self._wake(message["data"].decode("ascii", "replace"))
+
+    def _wake(self, key: str) -> None:
+        with self._lock:
+            listeners = tuple(self._waiting.get(key, ()))
+        for listener in listeners:
+            listener.notify()
+
+
+listen = _Listeners().listening
+
 
 HEARTBEAT_S = 15.0
 
 
-def append(
+def append_event(
     execution_id: UUID, kind: EventType, message: str = "", evidence: Sequence[InsertRow] = ()
 ) -> None:
     """Add the next event; call it in the transaction of what it is about. Raises `Unwritable` where
@@ -25,20 +203,20 @@ def append(
         ExecutionEvent.objects.append(execution_id, kind, message, evidence)
 
 
-def first_of(execution_id: UUID, kind: EventType, message: str = "") -> InsertRow:
+def first_event(execution_id: UUID, kind: EventType, message: str = "") -> InsertRow:
     """The first event of an execution, for the statement that writes its row."""
     values = {"execution_id": execution_id, "sequence": 1, "type": str(kind)}
     return ExecutionEvent, values | {"message": message[:1000]}
 
 
-def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:
+def follow_events(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:
     """Events past number `after`, then live ones, until the execution is over or its reader has
     disconnected.
 
     Yields None every `HEARTBEAT_S` while nothing happens, so that a reader who left is noticed. No
     database connection is held while waiting.
     """
-    with bell.listening(execution_id) as listener:
+    with listen(execution_id) as listener:
         silent_s = 0.0
         while not request_queue.disconnected():
             over = Execution.objects.only("status").get(pk=execution_id).is_final
@@ -50,8 +228,55 @@ def follow(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:
             if over:
                 return
             after = fresh[-1].sequence if fresh else after
-            silent_s = 0.0 if fresh else silent_s + bell.GLANCE_S
+            silent_s = 0.0 if fresh else silent_s + RECHECK_S
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0
                 yield None
-            listener.wait(bell.GLANCE_S)
+            listener.wait(RECHECK_S)
+
+
+log = logging.getLogger(__name__)
+LONGEST_MESSAGE = 1_000  # characters of one event
+MOST_EVENTS = 1_000  # of one run
+PROGRESS_INTERVAL_S = 0.1
+
+
+class ProgressWriter:
+    """Called with text: writes the first at once, then one event every `PROGRESS_INTERVAL_S`."""
+
+    def __init__(self, execution_id: UUID) -> None:
+        self._execution_id = execution_id
+        self._waiting = ""
+        self._written, self._last = 0, -PROGRESS_INTERVAL_S
+
+    def __call__(self, words: str) -> None:
+        if self._written >= MOST_EVENTS:
+            self._waiting = ""
+            return
+        room = LONGEST_MESSAGE * MOST_EVENTS - len(self._waiting)
+        self._waiting += words.replace("\x00", "\ufffd")[: max(0, room)]
+        if (
+            time.monotonic() - self._last >= PROGRESS_INTERVAL_S
+            or len(self._waiting) >= LONGEST_MESSAGE
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits. A word that cannot be written never fails the run."""
+        while self._waiting and self._written < MOST_EVENTS:
+            words, self._waiting = self._waiting[:LONGEST_MESSAGE], self._waiting[LONGEST_MESSAGE:]
+            self._written += 1
+            self._last = time.monotonic()
+            try:
+                with transaction.atomic():
+                    append_event(self._execution_id, EventType.IN_PROGRESS, _encodable(words))
+                notify_waiters(self._execution_id)
+            except DatabaseError:
+                log.warning("progress of %s could not be written", self._execution_id)
+            finally:
+                if not connection.in_atomic_block:
+                    connection.close()
+
+
+def _encodable(words: str) -> str:
+    return words.encode("utf-8", "replace").decode("utf-8")

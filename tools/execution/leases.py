@@ -21,7 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config import timeouts
 from tools.definitions.results import Status
-from tools.execution.returning import HANDED_BACK, LEASE_LOST
+from tools.execution.requeue import HANDED_BACK, LEASE_LOST
 
 log = logging.getLogger(__name__)
 CANCELLED = "cancelled"
@@ -33,7 +33,7 @@ _LOOK = """
         ON held.id = e.id AND held.fence = e.fence
     WHERE e.status = %(running)s
 """
-# A row that somebody has locked just now waits for the next look and holds up no other.
+# A row that another process has locked just now waits for the next look and holds up no other.
 _RENEW = """
     WITH ours AS (
         SELECT e.id FROM tools_execution e
@@ -59,7 +59,7 @@ class Lease:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked for it; a worker that gives a run up was not asked."""
+        """Whether it was requested; a worker may also give up a run by itself."""
         return self.reason == CANCELLED
 
     @property
@@ -76,7 +76,7 @@ class Lease:
         self.stop.set()
 
 
-class Keeper:
+class Leases:
     """The leases of this process."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Keeper:
         self._closing = False
 
     @contextmanager
-    def held(
+    def hold(
         self, execution_id: UUID, fence: int, *, since: float | None = None
     ) -> Iterator[Lease]:
         """`since`, on the monotonic clock, is when the claim was asked for: its lease runs."""
@@ -141,24 +141,24 @@ class Keeper:
             self._busy.wait()
             time.sleep(timeouts.LEASE_CHECK_S)
             try:
-                look_after(self._leases(), own)
+                check_leases(self._leases(), own)
             except (DatabaseError, InterfaceError) as error:
                 log.warning("no lease was renewed: %s", type(error).__name__)
                 own.close()
-            except Exception:  # the thread's outermost edge: whoever runs next needs it too
+            except Exception:  # the thread's outermost edge: the next run needs it too
                 log.exception("the leases met a fault of ours")
                 own.close()
 
 
-def look_after(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None:
+def check_leases(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None:
     """Renew what is due; stop what was cancelled or is no longer ours. Two statements at most."""
     known = {lease.key: lease for lease in leases}
     lease_s = settings.EXECUTION_LEASE_S
     due = [key for key, lease in known.items() if lease.age_s > timeouts.lease_renewal_s(lease_s)]
     asked_at = time.monotonic()
-    for key in _renewed(due, lease_s, database):
+    for key in _renew_leases(due, lease_s, database):
         known[key].renewed_at = asked_at
-    ours = _looked_at(list(known), database)
+    ours = _read_leases(list(known), database)
     for key, lease in known.items():
         if key not in ours:
             lease.end(LEASE_LOST)
@@ -166,24 +166,24 @@ def look_after(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None:
             lease.end(CANCELLED)
 
 
-def _renewed(due: list[Held], lease_s: int, database: BaseDatabaseWrapper) -> list[Held]:
+def _renew_leases(due: list[Held], lease_s: int, database: BaseDatabaseWrapper) -> list[Held]:
     if not due:
         return []
     with database.cursor() as cursor:
-        cursor.execute(_RENEW, {**_named(due), "lease": lease_s})
+        cursor.execute(_RENEW, {**_lease_parameters(due), "lease": lease_s})
         return [(pk, fence) for pk, fence in cursor.fetchall()]
 
 
-def _looked_at(held: list[Held], database: BaseDatabaseWrapper) -> dict[Held, bool]:
-    """Those that are still ours, and whether somebody asked to cancel them."""
+def _read_leases(held: list[Held], database: BaseDatabaseWrapper) -> dict[Held, bool]:
+    """Those that are still ours, and whether their cancellation was requested."""
     if not held:
         return {}
     with database.cursor() as cursor:
-        cursor.execute(_LOOK, _named(held))
+        cursor.execute(_LOOK, _lease_parameters(held))
         return {(pk, fence): cancelled for pk, fence, cancelled in cursor.fetchall()}
 
 
-def _named(held: list[Held]) -> dict[str, Any]:
+def _lease_parameters(held: list[Held]) -> dict[str, Any]:
     return {
         "ids": [pk for pk, _ in held],
         "fences": [fence for _, fence in held],
@@ -208,5 +208,5 @@ def _own_connection() -> BaseDatabaseWrapper:
     return own
 
 
-KEEPER = Keeper()
-held = KEEPER.held
+LEASES = Leases()
+hold_lease = LEASES.hold

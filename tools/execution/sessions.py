@@ -20,8 +20,7 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
 from tools.errors import Conflict, NotFound
-from tools.execution.call import Call
-from tools.execution.context import Admission, Performance, Result
+from tools.execution.call import Admission, Call, Performance, Result
 from tools.models import Execution, Session, StateTransition
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
@@ -43,7 +42,7 @@ def enter(admission: Admission) -> None:
     or is not as the call says.
     """
     caller, call = admission.caller, admission.call
-    session = own(caller, call.session or "")
+    session = find_own_session(caller, call.session or "")
     _check_open(caller, session, subject=admission.resolved.name)
     _check_agreement(caller, session, call.group, call.state, tool=admission.resolved)
     if not admission.resolved.definition.composite and open_execution(session.pk) is not None:
@@ -56,13 +55,13 @@ def asked_in(
     caller: Caller, identifier: str, group: list[str] | None, state: str | None
 ) -> EffectiveRequest:
     """What a listing in a session asks for. Raises as `enter` does, save that it may be busy."""
-    session = own(caller, identifier)
+    session = find_own_session(caller, identifier)
     _check_open(caller, session)
     _check_agreement(caller, session, group, state)
     return EffectiveRequest.from_options(session.groups, session.state)
 
 
-def own(caller: Caller, identifier: str) -> Session:
+def find_own_session(caller: Caller, identifier: str) -> Session:
     """The caller's session of that name. Raises `NotFound` also for another's."""
     session_id = _identifier(identifier)
     found = (
@@ -84,7 +83,7 @@ def open_execution(session_id: UUID) -> UUID | None:
 
 def busy(caller: Caller, call: Call) -> Conflict:
     """The answer to a call that came while another was not over; on record when it is made."""
-    session = own(caller, call.session or "")
+    session = find_own_session(caller, call.session or "")
     other = open_execution(session.pk)
     _record_refusal(caller, session, Overtaken.code, subject=call.tool_name)
     return Overtaken(

@@ -1,3 +1,3 @@
-"""Read-only analysis: what-if, recommendations, replay, the workflow simulator, reach, and previews
-of changes.
+"""Read-only analysis: what-if, draft runs, recommendations, replay, the workflow simulator, reach,
+and previews of changes.
 """

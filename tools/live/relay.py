@@ -7,7 +7,7 @@ from uuid import UUID
 import redis.asyncio as redis
 from django.conf import settings
 
-from tools.execution.bell import CHANNEL, NEWS
+from tools.execution.events import CHANNEL, PAGES_CHANNEL
 from tools.live.live_streams import LiveStreams, load_changes
 from tools.live.readers import DATABASE_ERRORS, LiveReader, load_readers, run_query
 
@@ -45,7 +45,7 @@ class Relay:
             redis.Redis.from_url(settings.REDIS_URL, health_check_interval=10) as own,
             own.pubsub(ignore_subscribe_messages=True) as heard,
         ):
-            await heard.subscribe(CHANNEL, NEWS)
+            await heard.subscribe(CHANNEL, PAGES_CHANNEL)
             self.subscribed = True
             while True:
                 message = await heard.get_message(timeout=5)  # checks Redis in between

@@ -1,4 +1,3 @@
-"""A client of MCP servers: both eras of the protocol, everything that is read bounded.
-
-Knows one protocol and nothing of policy, catalog or pipeline (decision 14).
+"""A client of MCP servers in all versions of the protocol, with limits on all that is read. It
+knows the protocol and nothing of policy, catalog or pipeline (decision 14).
 """

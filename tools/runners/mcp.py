@@ -14,22 +14,22 @@ from sandbox.spec import RunOutcome
 from tools.catalog.mcp import mcp_health, mcp_tokens
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.mcp_values import Mask, mask_of_values
-from tools.catalog.mcp.upstreams import endpoint_of, hub, owner_of
+from tools.catalog.mcp.upstreams import client_pool, endpoint_of, owner_of
 from tools.definitions.mcp import call_results
 from tools.definitions.mcp.repairs import Repair, clean_value, repair_empty_objects
 from tools.definitions.schemas import json_schemas
 from tools.definitions.texts.tool_formats import UPSTREAM
+from tools.mcpclient.client_pool import CallStopped, McpEndpoint
 from tools.mcpclient.errors import (
-    Changed,
-    Lost,
+    AnswerLost,
+    InvalidAnswer,
+    ToolChanged,
     Unauthorized,
-    Unusable,
     UpstreamCode,
     UpstreamFailure,
 )
-from tools.mcpclient.hub import Endpoint, Stopped
-from tools.mcpclient.listing import UpstreamTool
-from tools.mcpclient.results import BESIDE, ToolAnswer
+from tools.mcpclient.tool_answers import EXTRA_CONTENT_KEY, ToolAnswer
+from tools.mcpclient.tool_lists import UpstreamTool
 from tools.models import CredentialScope, OnDrift
 from tools.runners.tool_runs import ToolRun, UpstreamResult
 
@@ -67,17 +67,17 @@ def _call_with_token(
     mask = mask_of_values(endpoint.secrets)
     try:
         answer, tool = _call_and_note_health(run, server, endpoint, mask)
-    except Stopped as stopped:
+    except CallStopped as stopped:
         return _stopped_result(run, stopped)
-    except Lost as problem:
+    except AnswerLost as problem:
         return UpstreamResult(RunOutcome.FAILED, None, ErrorCode.LOST, str(problem))
     except Unauthorized as problem:
-        if problem.challenge.wants_more:
+        if problem.challenge.insufficient_scope:
             _write_note(partial(mcp_tokens.note_wanted, server, owner, problem.challenge))
         elif endpoint.token and not refused:
             return _call_with_token(run, server, owner, endpoint.token)
         return _failure(problem.code, str(problem), mask, data=problem.data)
-    except Unusable as problem:
+    except InvalidAnswer as problem:
         return _failure(problem.code, str(problem), mask, answer=_disclosable(run, problem.answer))
     except UpstreamFailure as problem:
         return _failure(problem.code, str(problem), mask, data=problem.data)
@@ -85,10 +85,10 @@ def _call_with_token(
 
 
 def _call_and_note_health(
-    run: ToolRun, server: CatalogServer, endpoint: Endpoint, mask: Mask
+    run: ToolRun, server: CatalogServer, endpoint: McpEndpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     """Makes the call, and records the server's health."""
-    breaker = hub().breaker(endpoint.server)
+    breaker = client_pool().breaker(endpoint.server)
     was_open, unknown = breaker.open, breaker.open or breaker.untried
     try:
         return _call_pinned(run, server, endpoint, mask)
@@ -103,12 +103,12 @@ def _call_and_note_health(
 
 
 def _call_pinned(
-    run: ToolRun, server: CatalogServer, endpoint: Endpoint, mask: Mask
+    run: ToolRun, server: CatalogServer, endpoint: McpEndpoint, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
     pin = run.definition.raw["implementation"].get("pin", "")
     try:
         return _send_call(run, server, endpoint, pin, mask)
-    except Changed as change:
+    except ToolChanged as change:
         if server.scope != CredentialScope.ORGANIZATION:
             raise  # a per-caller list does not apply to other callers
         tool = run.snapshot.tools[run.definition.name]
@@ -120,16 +120,16 @@ def _call_pinned(
 
 
 def _send_call(
-    run: ToolRun, server: CatalogServer, endpoint: Endpoint, pin: str, mask: Mask
+    run: ToolRun, server: CatalogServer, endpoint: McpEndpoint, pin: str, mask: Mask
 ) -> tuple[ToolAnswer, UpstreamTool | None]:
-    return hub().call(
+    return client_pool().call_tool(
         endpoint,
         _remote_name(run, server),
         _arguments(run),
         timeout_s=run.timeout_s,
         pin=pin,
-        over=lambda: _is_over(run),
-        tell=lambda words: run.tell(mask.quotation(words)),
+        should_stop=lambda: _is_over(run),
+        on_progress=lambda words: run.tell(mask.quotation(words)),
     )
 
 
@@ -210,7 +210,7 @@ def _check_against_schema(
     if validator.flaws(parsed):
         return answer, _UNSTRUCTURED
     warnings = (*answer.warnings, _READ_FROM_TEXT)
-    return replace(answer, output=parsed, structured=True, beside=(), warnings=warnings), ""
+    return replace(answer, output=parsed, structured=True, extra_content=(), warnings=warnings), ""
 
 
 def _repair_answer(
@@ -238,9 +238,9 @@ def _repair_answer(
 
 def _complete_answer(answer: ToolAnswer) -> Any:
     """The complete answer: the call was made, and may be one that must not be repeated."""
-    if not answer.beside:
+    if not answer.extra_content:
         return answer.output
-    return {"structuredContent": answer.output, "content": [*answer.beside]}
+    return {"structuredContent": answer.output, "content": [*answer.extra_content]}
 
 
 def _disclosable(run: ToolRun, received: Any) -> Any:
@@ -254,12 +254,12 @@ def _output_with_media(run: ToolRun, answer: ToolAnswer, mask: Mask) -> tuple[An
     beside structured content are in it under a name of their own, where the definition's schema
     allows that and nothing is selected or redacted."""
     output = mask.value(answer.output)
-    held = [part for part in answer.beside if call_results.has_bytes(part)]
+    held = [part for part in answer.extra_content if call_results.has_bytes(part)]
     if not held or not answer.structured:
         return output, ()
     transform, schema = run.definition.transform, run.definition.raw["output_schema"]
     if isinstance(output, dict) and not transform.narrows:
-        whole = {**output, BESIDE: mask.value(held)}
+        whole = {**output, EXTRA_CONTENT_KEY: mask.value(held)}
         if not schema or not json_schemas.compile_schema(schema).flaws(whole):
             return whole, ()
     return output, (_LEFT_OUT.format(len(held)),)
@@ -267,10 +267,10 @@ def _output_with_media(run: ToolRun, answer: ToolAnswer, mask: Mask) -> tuple[An
 
 def _observation(run: ToolRun, answer: ToolAnswer, mask: Mask) -> str:
     """The text beside structured content, and then that content."""
-    if not answer.beside:
+    if not answer.extra_content:
         return ""
     place = f"GET /api/v1/executions/{run.execution_id}/output"
-    words = call_results.content_as_text(mask.value([*answer.beside]), place)
+    words = call_results.content_as_text(mask.value([*answer.extra_content]), place)
     if not answer.structured:
         return words
     return f"{words}\n{json.dumps(mask.value(answer.output), ensure_ascii=False)}"
@@ -282,8 +282,8 @@ def _size(output: Any) -> int:
     return len(text.encode())
 
 
-def _stopped_result(run: ToolRun, stopped: Stopped) -> UpstreamResult:
-    if stopped.late:
+def _stopped_result(run: ToolRun, stopped: CallStopped) -> UpstreamResult:
+    if stopped.timed_out:
         message = f"The MCP server did not answer within {run.timeout_s} s."
         return UpstreamResult(RunOutcome.TIMEOUT, None, ErrorCode.TIMEOUT, message)
     code = ErrorCode.CANCELLED if stopped.sent else ErrorCode.NOT_BEGUN

@@ -20,7 +20,7 @@ from django.utils import timezone
 from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
-from tools.execution.reading import readable, reads_all
+from tools.execution.outputs import readable_executions, reads_all_executions
 from tools.limits.allowances import midnight
 from tools.models import DayFigures, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
@@ -70,7 +70,7 @@ type Series = list[tuple[datetime | date, UsageStatistics]]  # each hour or day 
 
 
 def activity_counts(caller: Caller) -> ActivityCounts:
-    rows = readable(caller).filter(status__in=sorted(OPEN)).order_by()
+    rows = readable_executions(caller).filter(status__in=sorted(OPEN)).order_by()
     return ActivityCounts(
         running=_count(rows.at_stage(Status.RUNNING)),
         waiting=_count(rows.at_stage(Status.PENDING)),
@@ -82,11 +82,13 @@ def activity_counts(caller: Caller) -> ActivityCounts:
 def failed_recently(caller: Caller) -> ExecutionQuerySet:
     """Within the last 24 hours, the newest first."""
     since = timezone.now() - HOURS * _HOUR
-    return readable(caller).failed().filter(created_at__gte=since).order_by("-created_at")
+    return (
+        readable_executions(caller).failed().filter(created_at__gte=since).order_by("-created_at")
+    )
 
 
 def longest_running(caller: Caller) -> ExecutionQuerySet:
-    running = readable(caller).filter(status__in=sorted(OPEN)).at_stage(Status.RUNNING)
+    running = readable_executions(caller).filter(status__in=sorted(OPEN)).at_stage(Status.RUNNING)
     return running.order_by("started_at")
 
 
@@ -152,7 +154,7 @@ def _read_days(caller: Caller, span: DaySpan) -> dict[Any, UsageStatistics]:
     def read_live(condition: Q) -> list[tuple[Any, UsageStatistics]]:
         return _read_executions(caller, condition, TruncDate("created_at", tzinfo=span.zone))
 
-    if not reads_all(caller):
+    if not reads_all_executions(caller):
         return dict(read_live(span.created))
     found: dict[Any, UsageStatistics] = {}
     for day, usage in combine_rollups(span, _read_rollups, read_live):
@@ -170,7 +172,7 @@ def _read_rollups(days: tuple[int, ...]) -> list[tuple[Any, UsageStatistics]]:
 
 def _read_executions(caller: Caller, condition: Q, part: Any) -> list[tuple[Any, UsageStatistics]]:
     """One statement."""
-    rows = readable(caller).filter(condition).order_by().values(part=part)
+    rows = readable_executions(caller).filter(condition).order_by().values(part=part)
     found: Any = rows.annotate(**COUNTS, **LATENCIES)
     return [(row["part"], _statistics(row)) for row in found]
 

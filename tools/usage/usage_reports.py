@@ -21,7 +21,7 @@ from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.errors import Malformed
-from tools.execution.reading import readable, reads_all
+from tools.execution.outputs import readable_executions, reads_all_executions
 from tools.models import DayFigures, RollupPart
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.usage import latency_percentiles
@@ -294,7 +294,7 @@ def usage_report(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Usag
     columns = sorted({"tool" if name == "group" else name for name in by})
     executions = _filter_executions(caller, wanted, groups)
     query = _rollup_query(wanted, columns, groups)
-    rows = load_totals(executions, query, span, every=reads_all(caller))
+    rows = load_totals(executions, query, span, every=reads_all_executions(caller))
     if "group" in by:
         rows, columns = _by_group(rows, columns, by, groups), by
     places = [columns.index(name) for name in by]
@@ -311,7 +311,7 @@ def usage_ranking(caller: Caller, snapshot: Snapshot, wanted: UsageQuery) -> Usa
     columns = ["tool" if by == "group" else by]
     executions = _filter_executions(caller, wanted, groups)
     query = _rollup_query(wanted, columns, groups)
-    days, rows = load_daily_and_ranked(executions, query, span, every=reads_all(caller))
+    days, rows = load_daily_and_ranked(executions, query, span, every=reads_all_executions(caller))
     if by == "group":
         rows = _by_group(rows, columns, [by], groups)
     of_days = [_report_row(row, ["day"]) for row in sorted(days)]
@@ -327,7 +327,7 @@ def duration_percentiles(
     """The 95th percentile in ms by day, and of all days under None, of executions that the caller
     may read; `calls` is their number in the report."""
     span, groups = _parse_span(wanted, snapshot), _CountedGroups(caller, snapshot, wanted.group)
-    unfiltered = (wanted.agent, wanted.group) == (None, None) and reads_all(caller)
+    unfiltered = (wanted.agent, wanted.group) == (None, None) and reads_all_executions(caller)
     if wanted.tool is not None and unfiltered and calls <= latency_percentiles.MOST_RUNS:
         return latency_percentiles.tool_percentiles(wanted.tool, span)
     return latency_percentiles.execution_percentiles(
@@ -387,7 +387,7 @@ def _parse_span(wanted: UsageQuery, snapshot: Snapshot) -> DaySpan:
 def _filter_executions(
     caller: Caller, wanted: UsageQuery, groups: _CountedGroups
 ) -> ExecutionQuerySet:
-    rows = readable(caller)
+    rows = readable_executions(caller)
     if wanted.agent is not None:
         rows = rows.filter(agent__slug=wanted.agent)
     if wanted.tool is not None:

@@ -26,7 +26,7 @@ from sandbox.daemon.trials.capability import Capability
 from sandbox.spec import IsolationLevel
 from sandbox.state import SandboxdState, ask
 from tools import metrics as counted
-from tools.execution.isolation import watch
+from tools.runners.isolation import watch
 from tools.worker.worker_process import workers_alive
 
 CHECK_INTERVAL_S = 1.0

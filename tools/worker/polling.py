@@ -20,9 +20,9 @@ from config import timeouts
 from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools import metrics
 from tools.approvals import decisions
-from tools.execution import bell, capacity, claiming, hints
-from tools.execution.claiming import Turn
-from tools.execution.pipeline import take
+from tools.execution import dispatch, events
+from tools.execution.dispatch import Turn
+from tools.execution.perform import perform_turn
 from tools.models import Execution
 from tools.worker import reaper
 
@@ -78,10 +78,10 @@ class Poller:
 
     def poll(self) -> None:
         """Begin queued calls without a worker; run urgent tasks if beat is silent."""
-        broker_answers = bell.answers()
+        broker_answers = events.redis_answers()
         if reaper.silent_s() > timeouts.BEAT_SILENT_S:
             due = reaper.reap()
-            hints.tell(due if broker_answers else [])
+            dispatch.wake_workers(due if broker_answers else [])
             decisions.expire_overdue()
         self._backoff.drop_old()
         limit = settings.WORKER_THREADS + len(self._backoff)
@@ -89,11 +89,11 @@ class Poller:
             is_due = self._backoff.is_due(turn.execution_id)
             if is_due and not self._begin(turn, broker_answers):
                 break
-        capacity.polled.beat()
+        dispatch.polled.beat()
 
     def _begin(self, turn: Turn, broker_answers: bool) -> bool:
         """False when every thread is busy."""
-        if not capacity.take(wait=False):
+        if not dispatch.take_thread(wait=False):
             self._backoff.reset([turn.execution_id])
             return False
         metrics.polled.labels(self._reason(broker_answers)).inc()
@@ -104,7 +104,7 @@ class Poller:
         """A few late dispatches are normal; many late and none delivered mean a stuck consumer."""
         if not broker_answers:
             return "redis_silent"
-        dispatched = capacity.hinted.age_s < time.monotonic() - self._found_at
+        dispatched = dispatch.dispatched.age_s < time.monotonic() - self._found_at
         self._undispatched = 1 if dispatched else self._undispatched + 1
         self._found_at = time.monotonic()
         if self._undispatched < CONSUMER_SILENT_AFTER:
@@ -117,7 +117,7 @@ class Poller:
 
     def _perform(self, turn: Turn) -> None:
         try:
-            self._backoff.reset(take(turn))
+            self._backoff.reset(perform_turn(turn))
         except CONNECTION_ERRORS as error:
             log.warning("an execution was not begun: %s", type(error).__name__)
             replace_dead_connections()
@@ -125,12 +125,12 @@ class Poller:
             log.exception("the poller failed unexpectedly")
         finally:
             connection.close()
-            capacity.give()
+            dispatch.release_thread()
 
 
 def _waiting(limit: int, *, broker_answers: bool) -> list[Turn]:
     """Unclaimed rows, in fair order. Dispatched ones are left a moment for their worker."""
-    fair = claiming.next_waiting(limit)
+    fair = dispatch.next_waiting(limit)
     if not broker_answers or not fair:
         return fair
     found = [turn.execution_id for turn in fair]

@@ -20,20 +20,20 @@ from audit.events import Event
 from audit.models import AuditRecord
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
-from tools.execution import bell, cache, cancelling, claiming, events
-from tools.execution.chain_boundary import end_of
-from tools.execution.returning import (
+from tools.execution import answer, cache, dispatch, events
+from tools.execution.requeue import (
     CANCELLED,
     EFFECT,
     REPEATABLE,
     REQUEUED,
     effect_of,
     may_repeat,
+    put_back,
     record_lost,
-    release,
 )
 from tools.limits import budgets
 from tools.models import Execution
+from tools.workflows.chain_boundary import end_of
 
 BATCH = 100
 # After a longer wait for a lock, the call is left to the next pass. A process that was stopped in
@@ -66,11 +66,11 @@ def reap() -> list[UUID]:
     # At most as many as workers run, and no locks yet. Those that cannot be settled are skipped.
     abandoned = Execution.objects.abandoned().order_by("lease_until")
     for execution_id in list(abandoned.values_list("pk", flat=True)):
-        with claiming.passed_by("an abandoned execution was not settled"):
+        with dispatch.passed_by("an abandoned execution was not settled"):
             _settle_one(execution_id)
-    claiming.drop_expired()
-    with claiming.passed_by("calls of an ended one were not stopped"):
-        cancelling.stop_orphans()
+    dispatch.drop_expired()
+    with dispatch.passed_by("calls of an ended one were not stopped"):
+        answer.cancel_orphans()
     return Execution.objects.hint_again(BATCH)
 
 
@@ -79,7 +79,7 @@ def _settle_one(execution_id: UUID) -> None:
     execution = _lock_abandoned(execution_id)
     if execution is not None:
         _settle(execution)
-        transaction.on_commit(lambda: bell.ring(execution_id))
+        transaction.on_commit(lambda: events.notify_waiters(execution_id))
 
 
 def _lock_abandoned(execution_id: UUID) -> Execution | None:
@@ -97,7 +97,7 @@ def _settle(execution: Execution) -> None:
     effect = effect_of(execution, delivery, begun=True)
     if may_repeat(execution, delivery, counts=True, begun=True):
         row = Execution.objects.held(execution.pk, execution.fence)
-        reason = release(row, execution, reason=REQUEUED, counts=True, begun=True, effect=effect)
+        reason = put_back(row, execution, reason=REQUEUED, counts=True, begun=True, effect=effect)
         record_lost(execution, "reaper", reason=reason, **(effect if reason == CANCELLED else {}))
     elif delivery in REPEATABLE:
         _set_aside(execution, effect)
@@ -150,5 +150,5 @@ def _end(
     )
     budgets.settle(execution.pk, spent=execution.cost)  # its effect may have happened
     cache.give_up(execution.pk)
-    events.append(execution.pk, EventType.FAILED, message)
+    events.append_event(execution.pk, EventType.FAILED, message)
     record_lost(execution, "reaper", reason=code, **effect, **details)

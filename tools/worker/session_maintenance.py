@@ -15,11 +15,11 @@ from tools.catalog.registry import registry
 from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import OPEN
-from tools.execution.session_actions import end
 from tools.models import Execution, Organization, Session
 from tools.models.session import SessionQuerySet
 from tools.policy.availability import matches_groups, matches_state
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
+from tools.workflows.session_actions import end
 
 BATCH = 500
 

@@ -11,12 +11,13 @@ from config.database import CONNECTION_ERRORS, replace_dead_connections
 from tools.accounts import idempotency
 from tools.approvals import decisions
 from tools.catalog.search import tool_words
-from tools.execution import cache, capacity, isolation
-from tools.execution.hints import RUN_EXECUTION, tell
-from tools.execution.pipeline import perform_next
+from tools.execution import cache, dispatch
+from tools.execution.dispatch import RUN_EXECUTION, wake_workers
+from tools.execution.perform import perform_next
 from tools.licensing import licenses
 from tools.limits import rate_limits
 from tools.models import Execution
+from tools.runners import isolation
 from tools.usage import usage_rollups
 from tools.worker import reaper, retention, service_listener, session_maintenance
 
@@ -27,8 +28,8 @@ log = logging.getLogger(__name__)
 def run_execution(execution_id: str) -> None:
     """A dispatch that finds the worker stopping, or no database, is dropped; its row stays
     queued."""
-    capacity.hinted.beat()
-    if not capacity.take(wait=True):
+    dispatch.dispatched.beat()
+    if not dispatch.take_thread(wait=True):
         return
     try:
         waiting = perform_next(UUID(execution_id))
@@ -37,15 +38,15 @@ def run_execution(execution_id: str) -> None:
         replace_dead_connections()
         return
     finally:
-        capacity.give()
-    tell(waiting)
+        dispatch.release_thread()
+    wake_workers(waiting)
 
 
 @shared_task(name="tools.execution.tasks.reap")
 def reap() -> None:
     """Without a database, or during another long pass, the next pass does the work."""
     try:
-        tell(reaper.reap())
+        wake_workers(reaper.reap())
     except CONNECTION_ERRORS as error:
         log.warning("no execution was reaped: %s", type(error).__name__)
         replace_dead_connections()

@@ -25,8 +25,8 @@ from audit import tasks
 from audit.log import anchors, checkpoint_publication
 from config import timeouts
 from config.database import CONNECTION_ERRORS, close_connections, replace_dead_connections
-from tools.execution import bell, capacity, leases
-from tools.execution.capacity import worker_name
+from tools.execution import dispatch, events, leases
+from tools.execution.dispatch import worker_name
 from tools.worker.polling import Poller
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _heartbeat_stop = threading.Event()
 def workers_alive() -> int:
     """How many workers have sent a heartbeat within `HEARTBEAT_TTL_S` seconds."""
     try:
-        return sum(1 for _ in bell.connection().scan_iter(match=f"{KEYS}*", count=100))
+        return sum(1 for _ in events.redis_connection().scan_iter(match=f"{KEYS}*", count=100))
     except redis.RedisError:
         return 0
 
@@ -69,7 +69,7 @@ def compare_logs() -> None:
     Without a database, or while a log cannot be halted in it, no call can be taken either, so this
     waits. Anchors that are kept on another machine are compared there.
     """
-    while anchors.has_anchors() and not capacity.stopping.is_set():
+    while anchors.has_anchors() and not dispatch.stopping.is_set():
         try:
             checkpoint_publication.compare_logs()
             return
@@ -77,19 +77,19 @@ def compare_logs() -> None:
             log.warning("the audit logs were not compared with their anchors: %s", error)
         finally:
             close_connections()
-        capacity.stopping.wait(timeouts.POLL_S)
+        dispatch.stopping.wait(timeouts.POLL_S)
 
 
 @worker_shutting_down.connect
 def _shut_down(**_: Any) -> None:
-    if not capacity.stopping.is_set():
-        capacity.stopping.set()
+    if not dispatch.stopping.is_set():
+        dispatch.stopping.set()
         threading.Thread(target=_exit_after_grace, name="end", daemon=True).start()
 
 
 def _exit_after_grace() -> None:
     time.sleep(settings.EXECUTION_GRACE_S)
-    stopped = leases.KEEPER.hand_back()
+    stopped = leases.LEASES.hand_back()
     log.warning("the worker's grace period is over; %d runs are requeued", stopped)
     time.sleep(timeouts.REQUEUE_S)
     log.critical("the worker did not end in time and exits")
@@ -103,7 +103,7 @@ def _begin_loop(work: Callable[[], object], *, every_s: float, name: str) -> Non
 
 
 def _run_loop(work: Callable[[], object], every_s: float, name: str) -> None:
-    while not capacity.stopping.wait(every_s):
+    while not dispatch.stopping.wait(every_s):
         try:
             work()
         except CONNECTION_ERRORS as error:
@@ -131,12 +131,12 @@ def _send_heartbeats() -> None:
     key = f"{KEYS}{worker_name().rpartition(':')[0]}"
     while not _heartbeat_stop.is_set():
         try:
-            if capacity.polled.age_s < STALE_S:
-                bell.connection().set(key, int(time.time()), ex=HEARTBEAT_TTL_S)
+            if dispatch.polled.age_s < STALE_S:
+                events.redis_connection().set(key, int(time.time()), ex=HEARTBEAT_TTL_S)
         except redis.RedisError as error:
             log.warning("the heartbeat was not sent: %s", type(error).__name__)
         _heartbeat_stop.wait(HEARTBEAT_INTERVAL_S)
     try:
-        bell.connection().delete(key)
+        events.redis_connection().delete(key)
     except redis.RedisError as error:
         log.warning("the last heartbeat was not deleted: %s", type(error).__name__)

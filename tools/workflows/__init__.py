@@ -1,3 +1,3 @@
-"""Calls that make calls of their own: batches, chains, programs. Each of these is a call of the
-same pipeline.
+"""Calls that make calls of their own (batches, chains, programs), retries and workflow sessions.
+Each call of these takes the same pipeline.
 """

@@ -24,11 +24,18 @@ from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Conflict, Malformed, NotFound
-from tools.execution import actions, cancelling, composites, hints, reading
-from tools.execution.composing import CannotGoOn, Composition, Made, absent_calls, calls_in_order
-from tools.execution.composition import Kind, Waiting
-from tools.execution.context import Result
+from tools.execution import answer, dispatch
+from tools.execution.call import Result
+from tools.execution.outputs import readable_executions
 from tools.models import Execution
+from tools.workflows.composition import CompositeKind, Waiting, add_kind
+from tools.workflows.nested_calls import (
+    CannotGoOn,
+    Composition,
+    NestedCall,
+    absent_calls,
+    calls_in_order,
+)
 
 PARALLEL = "parallel"
 MOST_PARALLEL = 50
@@ -67,7 +74,7 @@ class _KnownCalls:
     """The calls of a batch by place. `whole` are the places whose outputs are loaded."""
 
     calls: dict[str, Execution]
-    absent: dict[str, Made]
+    absent: dict[str, NestedCall]
     cancelled: list[str]
     whole: set[str]
     over: bool
@@ -81,9 +88,9 @@ def run_batch_turn(view: Composition) -> Result | Waiting:
         raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
     most = _max_open(wanted)
     stop = wanted["stop_on_error"]
-    for number, one in enumerate(batch_inputs_with_references(wanted, view.asked)):
+    for number, one in enumerate(batch_inputs_with_references(wanted, view.raw_parameters)):
         place = str(number)
-        if place in view.made or view.unwanted(place):
+        if place in view.calls or view.unwanted(place):
             continue
         if view.open >= most or (
             stop and _any_failed(view)
@@ -97,7 +104,7 @@ def run_batch_turn(view: Composition) -> Result | Waiting:
 
 
 def result_entry(
-    made: Made | None, given: BatchInput, number: int, *, reason: str
+    made: NestedCall | None, given: BatchInput, number: int, *, reason: str
 ) -> dict[str, Any]:
     """One entry of the results: what became of one input."""
     if made is None:
@@ -135,7 +142,7 @@ def _any_failed(view: Composition) -> bool:
     """Whether a call ended without success; a cancelled one does not count."""
     return any(
         not one.open and one.status not in {Status.SUCCESS, Status.CANCELLED}
-        for one in view.made.values()
+        for one in view.calls.values()
     )
 
 
@@ -143,12 +150,12 @@ def _any_left(view: Composition, inputs: list[BatchInput], *, stop: bool) -> boo
     """Whether there are calls that have not begun and may begin."""
     if stop and _any_failed(view):
         return False
-    begun = view.made.keys() | set(view.execution.cancelled_places)
+    begun = view.calls.keys() | set(view.execution.cancelled_places)
     return any(str(number) not in begun for number in range(len(inputs)))
 
 
 def _report_progress(view: Composition, total: int) -> None:
-    over = sum(not one.open for one in view.made.values())
+    over = sum(not one.open for one in view.calls.values())
     if view.memory.get("told") != over:
         view.memory["told"] = over
         view.tell(f"{over} of {total} calls are over; {view.open} are open.")
@@ -157,7 +164,7 @@ def _report_progress(view: Composition, total: int) -> None:
 def _result(view: Composition, inputs: list[BatchInput], *, stopped: bool) -> Result:
     results = [
         result_entry(
-            view.made.get(str(number)),
+            view.calls.get(str(number)),
             given,
             number,
             reason=reason_not_made(view.execution.cancelled_places, str(number)),
@@ -196,7 +203,7 @@ def _add_outputs(view: Composition, results: list[dict[str, Any]]) -> None:
 def find_batch(caller: Caller, identifier: UUID) -> Execution:
     """A batch the caller may read. Raises `NotFound` also for an execution of another tool."""
     rows = (
-        reading.readable(caller)
+        readable_executions(caller)
         .shown()
         .filter(pk=identifier, tool_version__definition__implementation__entry_point=RUN_BATCH)
     )
@@ -219,7 +226,7 @@ def batch_rows_between(caller: Caller, batch: Execution, first: int, last: int) 
     """Those from one place to before another, without parameters and outputs."""
     inputs = batch_inputs(batch)[first:last]
     places = [str(number) for number in range(first, first + len(inputs))]
-    rows = reading.readable(caller).shown().filter(parent=batch.pk, place__in=places)
+    rows = readable_executions(caller).shown().filter(parent=batch.pk, place__in=places)
     calls = {call.place: call for call in rows.defer(*_LARGE)}
     known = _known_calls(batch, calls, set(calls))
     return [_batch_row(first + at, given, known) for at, given in enumerate(inputs)]
@@ -243,15 +250,15 @@ def cancel_batch(
     """
     check_may_cancel(caller, batch)
     if positions is None:
-        return actions.cancel(caller=caller, execution=batch)
+        return answer.cancel(caller=caller, execution=batch)
     places = _parse_positions(batch, positions)
     with transaction.atomic():
         _mark_cancelled(caller, batch, places)
     calls = Execution.objects.filter(parent=batch.pk, place__in=places)
     for call_id in list(calls.values_list("pk", flat=True)):
         with suppress(Conflict):  # it has ended meanwhile
-            cancelling.stop(call_id, by=actor_of(caller))
-    hints.tell([batch.pk])
+            answer.cancel_execution(call_id, by=actor_of(caller))
+    dispatch.wake_workers([batch.pk])
     return find_batch(caller, batch.pk)
 
 
@@ -284,11 +291,11 @@ def _batch_row(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
 
 def _readable_calls(caller: Caller, batch: Execution) -> dict[str, Execution]:
     """Calls that the caller may read, by place, without their large columns."""
-    rows = reading.readable(caller).shown().filter(parent=batch.pk)
+    rows = readable_executions(caller).shown().filter(parent=batch.pk)
     return {call.place: call for call in rows.defer(*_LARGE)}
 
 
-def _unreadable_calls(batch: Execution, calls: dict[str, Execution]) -> dict[str, Made]:
+def _unreadable_calls(batch: Execution, calls: dict[str, Execution]) -> dict[str, NestedCall]:
     """What the batch itself reports of calls that the caller may not read."""
     return {one.place: one for one in calls_in_order(batch.pk) if one.place not in calls}
 
@@ -332,4 +339,4 @@ def _mark_cancelled(caller: Caller, batch: Execution, places: set[str]) -> None:
     )
 
 
-composites.add(RUN_BATCH, Kind(run_batch_turn))
+add_kind(RUN_BATCH, CompositeKind(run_batch_turn))

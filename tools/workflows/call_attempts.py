@@ -13,8 +13,8 @@ from django.utils import timezone
 from tools.catalog.snapshot import Snapshot
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
-from tools.execution.chain_boundary import last_attempt, may_have_happened
-from tools.execution.composing import Made
+from tools.workflows.chain_boundary import last_attempt, may_have_happened
+from tools.workflows.nested_calls import NestedCall
 
 TEMPORARY_REFUSALS = frozenset({"rate_limited", "too_many_held"})  # refusals that end by themselves
 clock = timezone.now
@@ -52,11 +52,11 @@ class AttemptFailure:
 
 
 def attempt_state(
-    calls: Mapping[str, Made],
+    calls: Mapping[str, NestedCall],
     place: str,
     snapshot: Snapshot,
     *,
-    most: Callable[[Made], int],
+    most: Callable[[NestedCall], int],
     wait_s: Callable[[int], float],
 ) -> AttemptSuccess | AttemptFailure | AttemptOpen | str:
     """The state of one call, or the place of the attempt that must be made now.
@@ -77,7 +77,7 @@ def attempt_state(
     return AttemptOpen(below=0, until=due) if clock() < due else f"{place}#{attempt + 1}"
 
 
-def _is_retried(made: Made, snapshot: Snapshot) -> bool:
+def _is_retried(made: NestedCall, snapshot: Snapshot) -> bool:
     if made.error_code in TEMPORARY_REFUSALS:
         return True
     if made.status not in _RETRYABLE_STATUSES:

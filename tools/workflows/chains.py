@@ -20,17 +20,22 @@ from tools.definitions.chains.expressions import MissingValue, ValueTooLarge
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound
-from tools.execution import composites
-from tools.execution.chain_boundary import boundary, calls_of, done, last_attempt, number_of
-from tools.execution.composing import CannotGoOn, Composition, Made, absent_calls, calls_in_order
-from tools.execution.composition import Kind, Waiting
-from tools.execution.context import Result
-from tools.execution.reading import readable
-from tools.execution.running import settle
+from tools.execution.call import Result
+from tools.execution.outputs import readable_executions
+from tools.execution.run import apply_definition
 from tools.models import Execution
 from tools.models.execution_queryset import UNDO
 from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptFailure, AttemptOpen, AttemptSuccess
+from tools.workflows.chain_boundary import boundary, calls_of, done, last_attempt, number_of
+from tools.workflows.composition import CompositeKind, Waiting, add_kind
+from tools.workflows.nested_calls import (
+    CannotGoOn,
+    Composition,
+    NestedCall,
+    absent_calls,
+    calls_in_order,
+)
 
 MOST_READ = 32 * 1024 * 1024  # bytes of outputs, which a turn holds in memory
 _EXPIRED = "what it gave back has expired"
@@ -110,33 +115,33 @@ class ChainExecution:
         snapshot = self.view.performance.snapshot
         most = partial(_max_attempts, step)
         return call_attempts.attempt_state(
-            self.view.made, place, snapshot, most=most, wait_s=step.wait_s
+            self.view.calls, place, snapshot, most=most, wait_s=step.wait_s
         )
 
     def stop_steps(self) -> None:
         """Open steps are abandoned; compensations go on."""
-        self.view.cancel_open([place for place in self.view.made if not _is_compensation(place)])
+        self.view.cancel_open([place for place in self.view.calls if not _is_compensation(place)])
 
     def steps_open(self) -> Waiting | None:
         """While steps run it is not known what must be compensated."""
         opened = [
-            one for one in self.view.made.values() if one.open and not _is_compensation(one.place)
+            one for one in self.view.calls.values() if one.open and not _is_compensation(one.place)
         ]
         return Waiting(below=1) if opened else None
 
-    def done(self) -> Iterator[tuple[ChainStep, str, Made]]:
+    def done(self) -> Iterator[tuple[ChainStep, str, NestedCall]]:
         """Successful steps, the last first: each with the place of its call without the attempt."""
-        return done(self.chain, self.view.made)
+        return done(self.chain, self.view.calls)
 
     def boundary(self) -> dict[str, Any]:
         """What stays done, what was undone, what could not be, and what is unknown."""
-        return boundary(self.chain, self.view.made)
+        return boundary(self.chain, self.view.calls)
 
     def restore_states(self) -> None:
         """Let compensations refer to outputs of steps: of a loop, those of its items, each at its
         place, `null` for one that failed."""
         for step in self.chain.steps:
-            calls = calls_of(step.id, self.view.made)
+            calls = calls_of(step.id, self.view.calls)
             if step.loop and calls:
                 most = max(map(number_of, calls))
                 places = [f"{step.id}/{number}" for number in range(most + 1)]
@@ -165,7 +170,7 @@ class ChainExecution:
         return self.call(step, base, item=self._item)
 
     def _output_at(self, place: str) -> Any:
-        made = last_attempt(self.view.made, place)[1]
+        made = last_attempt(self.view.calls, place)[1]
         found = self.view.outputs([made.place]) if made else {}
         if not found:
             raise MissingValue(_EXPIRED)
@@ -190,18 +195,18 @@ class ChainExecution:
             state = self._states.get(one.id)
             if isinstance(state, AttemptSuccess):
                 places = self._succeeded(state).values()
-                total += sum(self.view.made[place].output_bytes or 0 for place in places)
+                total += sum(self.view.calls[place].output_bytes or 0 for place in places)
             if one.id == step:
                 break
         return total
 
     def _succeeded(self, state: AttemptSuccess) -> dict[str, str]:
         """By place, the place of its successful attempt: an item of a loop may have failed."""
-        attempts = {place: last_attempt(self.view.made, place)[1] for place in state.places}
+        attempts = {place: last_attempt(self.view.calls, place)[1] for place in state.places}
         return {place: one.place for place, one in attempts.items() if one and one.succeeded}
 
 
-def _max_attempts(step: ChainStep, made: Made) -> int:
+def _max_attempts(step: ChainStep, made: NestedCall) -> int:
     """A compensation is retried after a temporary refusal, regardless of the step's own limit."""
     briefly = made.error_code in call_attempts.TEMPORARY_REFUSALS and _is_compensation(made.place)
     return MOST_ATTEMPTS if briefly else step.attempts
@@ -272,7 +277,7 @@ def _chain_result(run: ChainExecution) -> Result | Waiting:
         message = f"Every step is over, but the output cannot be made: {absence}."
         return _begin_end(run, "OUTPUT_MISSING", message)
     found = Result(Status.SUCCESS, output=output)
-    settle(run.view.performance.tool, found)
+    apply_definition(run.view.performance.tool, found)
     if found.status != Status.SUCCESS:
         return _begin_end(run, found.error_code, found.error_message, about=found.error_details)
     return found
@@ -364,7 +369,7 @@ def _compensate_call(
 def find_chain_run(caller: Caller, identifier: UUID) -> Execution:
     """A run the caller may read. Raises `NotFound` also for an execution of another tool."""
     found = (
-        readable(caller)
+        readable_executions(caller)
         .shown()
         .filter(pk=identifier, tool_version__definition__type=ToolType.CHAIN)
         .first()
@@ -374,10 +379,10 @@ def find_chain_run(caller: Caller, identifier: UUID) -> Execution:
     return found
 
 
-def calls_of_run(run: Execution) -> list[Made]:
+def calls_of_run(run: Execution) -> list[NestedCall]:
     """In the order in which they were made; what could not be made comes last."""
     memory = Execution.objects.values_list("memory", flat=True).get(pk=run.pk)
     return [*calls_in_order(run.pk), *absent_calls(memory).values()]
 
 
-composites.add(ToolType.CHAIN, Kind(run_chain_turn, sees_its_end=True))
+add_kind(ToolType.CHAIN, CompositeKind(run_chain_turn, sees_its_end=True))

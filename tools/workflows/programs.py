@@ -18,11 +18,11 @@ from tools.builtin.manifest import ISOLATED
 from tools.definitions.implementations.tool_types import RUN_PROGRAM
 from tools.definitions.results import Status
 from tools.definitions.values import strict_json
-from tools.execution import composites, outcomes
-from tools.execution.composing import CannotGoOn, Composition, Made, NotNow
-from tools.execution.composition import Kind, Waiting
-from tools.execution.context import Result
+from tools.execution import run
+from tools.execution.call import Result
 from tools.runners.sandbox_runs import builtin_surroundings, run_program
+from tools.workflows.composition import CompositeKind, Waiting, add_kind
+from tools.workflows.nested_calls import CannotGoOn, Composition, NestedCall, NotNow
 from tools.workflows.tool_discovery import listed_tools
 
 MOST_CALLS = 200
@@ -58,16 +58,16 @@ def run_program_turn(view: Composition) -> Result | Waiting:
     return _next_turn(view, outcome, made)
 
 
-def _finished_calls(view: Composition) -> list[Made]:
+def _finished_calls(view: Composition) -> list[NestedCall]:
     """Its calls in their order, up to the first gap: a turn that was lost may have left one."""
-    made: list[Made] = []
-    while (one := view.made.get(str(len(made)))) is not None:
+    made: list[NestedCall] = []
+    while (one := view.calls.get(str(len(made)))) is not None:
         made.append(one)
     return made
 
 
 def _run_program(
-    view: Composition, source: str, inputs: dict[str, Any], made: list[Made]
+    view: Composition, source: str, inputs: dict[str, Any], made: list[NestedCall]
 ) -> SandboxResult:
     """Run the program to its next calls or its end. No connection is held meanwhile."""
     given = {
@@ -86,7 +86,7 @@ def _run_program(
     return run_program(job, Preloaded(built_in.module), builtin_surroundings(job, built_in))
 
 
-def _call_answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:
+def _call_answers(view: Composition, made: list[NestedCall]) -> list[dict[str, Any]]:
     found = view.outputs((one.place for one in made), most_bytes=MOST_ANSWERS)
     digests: list[str] = view.memory.get("digests", [])
     answers = []
@@ -100,7 +100,7 @@ def _call_answers(view: Composition, made: list[Made]) -> list[dict[str, Any]]:
     return answers
 
 
-def _call_answer(one: Made, output: Any) -> dict[str, Any]:
+def _call_answer(one: NestedCall, output: Any) -> dict[str, Any]:
     if one.succeeded:
         return {"tool": one.tool_name, "ok": True, "output": output}
     return {
@@ -130,10 +130,12 @@ def _retry_lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
     if outcome.error_code in {ErrorCode.LOST, ErrorCode.CANCELLED} and lost < _MAX_LOST_RUNS:
         view.memory["lost"] = lost
         raise NotNow
-    return outcomes.result_of(outcome)
+    return run.result_of(outcome)
 
 
-def _next_turn(view: Composition, outcome: SandboxResult, made: list[Made]) -> Result | Waiting:
+def _next_turn(
+    view: Composition, outcome: SandboxResult, made: list[NestedCall]
+) -> Result | Waiting:
     report = outcome.output
     view.memory["lost"] = 0
     if view.spent["cpu_time_ms"] > MOST_CPU_MS:
@@ -147,7 +149,9 @@ def _next_turn(view: Composition, outcome: SandboxResult, made: list[Made]) -> R
     return _program_error(report if isinstance(report, dict) else {}, state)
 
 
-def _begin_calls(view: Composition, report: dict[str, Any], made: list[Made]) -> Result | Waiting:
+def _begin_calls(
+    view: Composition, report: dict[str, Any], made: list[NestedCall]
+) -> Result | Waiting:
     """The requested calls are untrusted: the program could have asked for anything. They are stored
     before any of them begins: a worker that repeats a lost turn must know which call it was."""
     wanted = _parse_calls(report.get("calls"))
@@ -186,7 +190,7 @@ def _can_be_stored(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
 def _check_digests(view: Composition, planned: list[str], digests: list[str]) -> None:
     """Calls of a lost turn must be the calls that are requested now. Raises `CannotGoOn`."""
     for number, digest in enumerate(digests):
-        if str(number) in view.made and planned[number : number + 1] != [digest]:
+        if str(number) in view.calls and planned[number : number + 1] != [digest]:
             message = _DIVERGED.format(f"call {number + 1} was another one before")
             raise CannotGoOn(NOT_DETERMINISTIC, message)
 
@@ -223,4 +227,4 @@ def _program_error(report: dict[str, Any], state: Any) -> Result:
     return Result(Status.FAILED, error_code=code, error_message=message, error_details=details)
 
 
-composites.add(RUN_PROGRAM, Kind(run_program_turn))
+add_kind(RUN_PROGRAM, CompositeKind(run_program_turn))

@@ -13,11 +13,11 @@ from tools.catalog.search.tool_words import note_search
 from tools.catalog.snapshot import CatalogTool
 from tools.definitions.implementations.tool_types import CALL_TOOL, FIND_TOOLS
 from tools.definitions.results import Status
-from tools.execution import composites, sessions
-from tools.execution.composing import CannotGoOn, Composition, Made
-from tools.execution.composition import Kind, Waiting
-from tools.execution.context import Result
+from tools.execution import sessions
+from tools.execution.call import Result
 from tools.policy.questions import EffectiveRequest
+from tools.workflows.composition import CompositeKind, Waiting, add_kind
+from tools.workflows.nested_calls import CannotGoOn, Composition, NestedCall
 
 MOST_TOOLS = 25
 PLACE = "call"  # of the call that `call_tool` makes
@@ -83,7 +83,7 @@ def run_call_turn(view: Composition) -> Result | Waiting:
     name, parameters = view.parameters.get("tool_name"), view.parameters.get("parameters")
     if not isinstance(name, str) or not isinstance(parameters, dict):
         raise CannotGoOn("PARAMETERS_WRONG", "tool_name is a text and parameters an object.")
-    asked = view.asked.get("parameters")
+    asked = view.raw_parameters.get("parameters")
     made = view.begin(
         PLACE, name, asked if isinstance(asked, dict) else parameters, references=True
     )
@@ -92,7 +92,7 @@ def run_call_turn(view: Composition) -> Result | Waiting:
     return _call_result(view, made)
 
 
-def _call_result(view: Composition, made: Made) -> Result:
+def _call_result(view: Composition, made: NestedCall) -> Result:
     identifier = str(made.id) if made.id else None
     if made.succeeded:
         output = {"execution_id": identifier, "output": view.output(PLACE)}
@@ -106,5 +106,5 @@ def _call_result(view: Composition, made: Made) -> Result:
     )
 
 
-composites.add(CALL_TOOL, Kind(run_call_turn))
-composites.add(FIND_TOOLS, Kind(run_search_turn))
+add_kind(CALL_TOOL, CompositeKind(run_call_turn))
+add_kind(FIND_TOOLS, CompositeKind(run_search_turn))

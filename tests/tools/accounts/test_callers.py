@@ -19,7 +19,7 @@ from tools.approvals import decisions
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.mcp_tokens import owner_texts
 from tools.catalog.mcp.upstreams import endpoint_of, owner_of
-from tools.mcpclient.errors import NotAllowed
+from tools.mcpclient.errors import UpstreamRefused
 from tools.messaging import message_channels, outbox
 from tools.models import (
     Agent,
@@ -83,7 +83,7 @@ def test_a_freed_name_is_nobodys(organization, server, alice):
     with pytest.raises(IntegrityError), transaction.atomic():
         User.objects.create_user(freed, organization=organization)
     bob.refresh_from_db()
-    with pytest.raises(NotAllowed, match=f"no credentials of user:{bob.username}"):
+    with pytest.raises(UpstreamRefused, match=f"no credentials of user:{bob.username}"):
         headers_for(server, bob)
     assert mcp_servers.find_credential(server, f"user:{freed}") is None
 
@@ -115,7 +115,7 @@ def test_single_sign_on_gives_no_freed_name(organization, server, alice, setting
     )
     stranger = single_sign_on.provision_user(wished)
     assert stranger.username.startswith(f"{freed}-") and stranger.pk != alice.pk
-    with pytest.raises(NotAllowed):
+    with pytest.raises(UpstreamRefused):
         headers_for(server, stranger)
 
 
@@ -218,7 +218,7 @@ def test_a_row_without_an_owner_is_used_by_no_one_and_can_be_removed(organizatio
     McpCredential.objects.create(server=server, owner="none:user:who-left")
     catalog = mcp_import.of_row(server)
     for identifier in (None, "", "user:who-left"):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(UpstreamRefused):
             endpoint_of(catalog, owner_of(catalog, "person", identifier))
     by = factories.actor(organization)
     mcp_servers.delete_credential(row=server, owner="none:user:who-left", by=by)

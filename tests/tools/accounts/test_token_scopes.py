@@ -16,7 +16,7 @@ from tools.accounts.token_authentication import caller_of_token
 from tools.catalog.groups import save_group
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Agent, Execution, Organization, Token
 
 

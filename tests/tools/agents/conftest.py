@@ -11,7 +11,7 @@ from tests.tools.execution.in_process_worker import work_off
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunReport, AgentRunRequest
 from tools.agents.recordings import find_run
-from tools.execution import actions
+from tools.execution import answer
 from tools.models import Agent, Execution
 
 SAYS = "def main(p):\n    return {'said': p['text']}\n"
@@ -50,7 +50,7 @@ def begin_request(agent: Agent, question: str = "Why?", **wanted: Any) -> Execut
     caller = factories.caller(agent)
     given = AgentRunRequest({"question": question} | wanted, **of_call)
     call = agent_requests.build_call(caller, given)
-    return actions.execute(caller=caller, call=call, wait_s=0)
+    return answer.execute(caller=caller, call=call, wait_s=0)
 
 
 def reported(agent: Agent, run: Execution) -> AgentRunReport:

@@ -20,9 +20,10 @@ from tests.tools.approval_requests import approve, approver, reject
 from tools.accounts import account_actions
 from tools.catalog import actions as catalog
 from tools.definitions.results import OPEN, REFUSED
-from tools.execution import cancelling, session_actions
-from tools.execution.pipeline import perform
+from tools.execution import answer
+from tools.execution.perform import perform
 from tools.models import Agent, Confirmation, Execution, Organization, Session, Tool, queue
+from tools.workflows import session_actions
 
 pytestmark = [pytest.mark.usefixtures("without_workers"), pytest.mark.timeout(300)]
 STATES = ("undefined", "s1")
@@ -149,7 +150,7 @@ class World:
         elif what in (AGREED, REFUSED_BY_PERSON):
             self._decide(agree=what == AGREED)
         elif not Execution.objects.get(pk=run.pk).is_final:
-            cancelling.stop(run.pk, by=by)
+            answer.cancel_execution(run.pk, by=by)
 
     def _decide(self, *, agree: bool) -> None:
         waiting = Confirmation.objects.filter(execution__agent=self.agent, status="pending")

@@ -32,9 +32,9 @@ from tools.agents.steps import AgentAction, AgentReply, AgentStep, Spending
 from tools.agents.usable_tools import Toolbox
 from tools.approvals import decisions
 from tools.errors import ToolcribError
-from tools.execution.session_actions import open_session
-from tools.execution.transforms import observation_of
+from tools.execution.outputs import observation_of
 from tools.models import Confirmation, Execution
+from tools.workflows.session_actions import open_session
 
 PAGE = ("page", {})
 PAGE_TOOL = snapshots.tool("page", parameters=[])

@@ -20,11 +20,11 @@ from tools.accounts.grants import grant_actions
 from tools.agents import runs
 from tools.approvals import decisions
 from tools.errors import Refused
-from tools.execution import actions
-from tools.execution.pipeline import perform
-from tools.execution.session_actions import open_session
+from tools.execution import answer as actions
+from tools.execution.perform import perform
 from tools.models import Confirmation, Execution, Session
 from tools.shapes.executions import agent_request_shape
+from tools.workflows.session_actions import open_session
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 SAY = ("say", '{"text": "hello"}')

@@ -12,7 +12,7 @@ from tools.accounts.grants import grant_actions
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunRequest
 from tools.errors import Forbidden, Malformed, NotFound
-from tools.execution import actions
+from tools.execution import answer
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("without_workers")
@@ -105,7 +105,7 @@ def test_a_person_who_may_read_it_goes_on_as_another_agent(earlier_report, organ
         caller, AgentRunRequest({"question": "And?", "continues": str(earlier_report.run.pk)})
     )
     model.plays("Still open.")
-    run = actions.execute(caller=caller, call=call, wait_s=0)
+    run = answer.execute(caller=caller, call=call, wait_s=0)
     work_off(organization)
     assert reported(other, run).answer == "Still open."
 
@@ -180,7 +180,7 @@ def test_the_tool_itself_meets_the_same_rights(earlier_report, agent, organizati
         "run_agent", {"question": "?", "continues": str(earlier_report.run.pk)},
         group=["default", "agents"],
     )  # fmt: skip
-    run = actions.execute(caller=factories.caller(other), call=call, wait_s=0)
+    run = answer.execute(caller=factories.caller(other), call=call, wait_s=0)
     work_off(organization)
     row = Execution.objects.get(pk=run.pk)
     assert (row.status, row.error_code) == ("Failed", "run_not_found")

@@ -24,9 +24,10 @@ from tools.approvals import decisions
 from tools.catalog import actions as catalog
 from tools.definitions.results import Status
 from tools.errors import Conflict
-from tools.execution import actions
-from tools.execution.context import Result
-from tools.execution.performance import claim, finish
+from tools.execution import answer
+from tools.execution.call import Result
+from tools.execution.claim import claim
+from tools.execution.finish import finish
 from tools.models import Confirmation, Execution, Token
 
 pytestmark = pytest.mark.django_db
@@ -127,9 +128,9 @@ def machine(organization):
             caller = at_the_browser(execution.user)
             if call.state == "over" and not call.cancelled:
                 with pytest.raises(Conflict):
-                    actions.cancel(caller=caller, execution=execution)
+                    answer.cancel(caller=caller, execution=execution)
                 return
-            ended = actions.cancel(caller=caller, execution=execution)
+            ended = answer.cancel(caller=caller, execution=execution)
             assert ended.status == Status.CANCELLED
             call.state, call.cancelled = "over", True
 

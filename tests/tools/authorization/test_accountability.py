@@ -9,7 +9,7 @@ from audit.models import AuditLog, AuditRecord
 from tests import factories
 from tools.authorization.facts import CURRENT
 from tools.definitions.results import Status
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution
 
 

@@ -10,7 +10,7 @@ from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.catalog.signatures import keys
 from tools.errors import Forbidden, NotFound, Refused
-from tools.execution import session_actions
+from tools.workflows import session_actions
 
 pytestmark = pytest.mark.django_db
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from tests import factories
 from tools import metrics
 from tools.authorization import request_records
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import CatalogNames, RequestRecord, ToolFilter
 
 

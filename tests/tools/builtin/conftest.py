@@ -22,7 +22,7 @@ from tools.builtin.manifest import DEFINITIONS, ISOLATED
 from tools.builtin.workspaces import workspace_path
 from tools.definitions.schemas.json_schemas import Validator
 from tools.definitions.tool import ToolDefinition, read_definition
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Agent, Execution, Organization
 
 QUOTA = {"files": 1_000, "bytes": 1 << 30}

@@ -6,7 +6,7 @@ import pytest
 
 from tests import factories
 from tools.execution import outputs
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution
 
 CANARY = "c4nary-outside-the-workspace"
@@ -227,7 +227,7 @@ def test_no_path_leads_out_of_the_sandbox(run, mounted):
 @pytest.mark.part("generated")
 def test_the_largest_file_is_read_whole_in_the_sandbox(run, files):
     files("large", b"x" * (8 * 1024 * 1024))
-    assert outputs.whole(run("read_file", path="large"))["content"] == "x" * (8 * 1024 * 1024)
+    assert outputs.load_output(run("read_file", path="large"))["content"] == "x" * (8 * 1024 * 1024)
 
 
 def test_an_organization_reads_only_its_own_workspace(run, mounted):

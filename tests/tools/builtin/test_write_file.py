@@ -13,7 +13,7 @@ from tests import factories
 from tests.tools.shapes import check_error
 from tools.accounts import account_actions
 from tools.builtin.workspaces import workspace_lock
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution
 
 

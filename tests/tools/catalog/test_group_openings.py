@@ -22,7 +22,7 @@ from tools.catalog.group_openings import (
     openings_of,
 )
 from tools.catalog.groups import save_group
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution, ToolGroup
 
 OFFICE = [{"days": ["mon", "tue", "wed", "thu", "fri"], "from": "09:00", "to": "17:00"}]

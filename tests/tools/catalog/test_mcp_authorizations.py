@@ -16,10 +16,10 @@ from tests.stubs.identity_provider import consented, guarded_serving
 from tests.stubs.web import Reply
 from tests.tools.approval_requests import ended_execution
 from tools.catalog.mcp import mcp_consents, mcp_import, mcp_servers, mcp_tokens
-from tools.catalog.mcp.upstreams import hub
+from tools.catalog.mcp.upstreams import client_pool
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
-from tools.execution.pipeline import perform
-from tools.mcpclient.errors import NeverBegan, NotAllowed
+from tools.execution.perform import perform
+from tools.mcpclient.errors import UpstreamRefused, UpstreamUnavailable
 from tools.models import McpAuthorization, McpConsent, Organization
 
 pytestmark = pytest.mark.usefixtures("committed", "loopback_is_open")
@@ -43,7 +43,7 @@ def server(organization, stub, actor):
         organization=organization, server={"name": "far", "url": stub.mcp.url}, by=actor
     )
     yield row
-    hub().forget(str(row.pk))
+    client_pool().forget_server(str(row.pk))
 
 
 def answered(url):
@@ -170,7 +170,7 @@ def test_an_authorization_server_that_is_down_takes_nothing_away(server, stub, a
     connected(server, ada, actor)
     runs_out(server)
     working, stub.oauth.web.replies["/token"] = stub.oauth.web.replies["/token"], Reply(503)
-    with pytest.raises(NeverBegan):
+    with pytest.raises(UpstreamUnavailable):
         token_of(server)
     assert McpAuthorization.objects.get(server=server).flaw == ""
     stub.oauth.web.replies["/token"] = working
@@ -219,7 +219,7 @@ def test_a_token_goes_to_no_other_address(server, stub, ada, actor):
         mcp_servers.change_server(row=server, changes=changes, by=actor)
     server.refresh_from_db()
     server.url = "https://elsewhere.example/mcp"
-    with pytest.raises(NotAllowed, match="another address"):
+    with pytest.raises(UpstreamRefused, match="another address"):
         mcp_tokens.access_token(mcp_import.of_row(server), "")
 
 

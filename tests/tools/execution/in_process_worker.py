@@ -3,7 +3,7 @@
 from django.db import connection
 from django.db.models import QuerySet
 
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution, queue
 
 

@@ -10,7 +10,7 @@ from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
 from tools.errors import InvalidCall, Malformed, NotFound, Refused
-from tools.execution.pipeline import ADMISSION, admit
+from tools.execution.admit import ADMISSION, admit
 from tools.models import Execution
 
 

@@ -18,7 +18,7 @@ from tools.catalog.mcp import mcp_servers
 from tools.catalog.registry import registry
 from tools.catalog.services import services
 from tools.execution import cache
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import CacheEntry, Execution, Organization, StateTransition
 from tools.worker.reaper import reap
 

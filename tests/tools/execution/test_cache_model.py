@@ -14,7 +14,7 @@ from tools.accounts.grants.grant_actions import set_grants
 from tools.catalog import actions as catalog
 from tools.errors import Refused
 from tools.execution import cache
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import CacheEntry, Execution, Organization
 
 COUNTS = "import uuid\ndef main(p):\n    return p['text'] + ' ' + str(uuid.uuid4())\n"

@@ -4,7 +4,7 @@ call from its request to its answer, commits, WAL, and updates that are HOT."""
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection, connections
@@ -13,11 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from tests import factories
 from tests.api import Api
 from tests.tools.limits import allowance_fixtures
-from tools.execution import actions
-from tools.execution.pipeline import perform
+from tools.execution import answer as actions
+from tools.execution.perform import perform
 from tools.models import Agent, Organization
 
-CALLS = 40
+CALLS, ROUNDS = 10, 4  # the round that costs the least: a checkpoint makes others write whole pages
 _COUNTS = """
     SELECT (SELECT wal_bytes FROM pg_stat_get_backend_wal(pg_backend_pid())),
         sum(n_tup_upd), sum(n_tup_hot_upd)
@@ -45,16 +45,20 @@ def performed_here(monkeypatch: pytest.MonkeyPatch) -> None:
         for execution_id in execution_ids:
             perform(execution_id)
 
-    monkeypatch.setattr(actions, "tell", dispatch)
+    monkeypatch.setattr(actions, "wake_workers", dispatch)
 
 
 def cost_of(api: Api, name: str, body: dict[str, object]) -> CallCost:
     for number in range(5):  # what is remembered by the process is loaded
         call(api, name, body, f"warm-{number}")
+    return min((round_of(api, name, body) for _ in range(ROUNDS)), key=lambda cost: cost.wal_bytes)
+
+
+def round_of(api: Api, name: str, body: dict[str, object]) -> CallCost:
     before = read_counts()
     with CaptureQueriesContext(connection) as captured:
-        for number in range(CALLS):
-            call(api, name, body, f"call-{number}")
+        for _ in range(CALLS):
+            call(api, name, body, str(uuid4()))
     wal, updates, hot = (
         after - earlier for after, earlier in zip(read_counts(), before, strict=True)
     )

@@ -13,7 +13,9 @@ from tests.conditions import blocks_another_connection, until
 from tests.tools.approval_requests import at_the_browser
 from tests.tools.limits.allowance_fixtures import amounts_of, bound, budget
 from tools.errors import Conflict, Forbidden
-from tools.execution import actions, claiming, outcomes, performance, returning, stumbling
+from tools.execution import answer, dispatch, requeue, run
+from tools.execution.claim import claim
+from tools.execution.finish import finish
 from tools.models import Execution, Resolution
 from tools.worker import reaper
 
@@ -21,7 +23,7 @@ from tools.worker import reaper
 @pytest.fixture
 def running(agent, organization):
     factories.tool(organization, delivery="external")
-    claimed = performance.claim(factories.execution(agent).pk, "test")
+    claimed = claim(factories.execution(agent).pk, "test")
     assert claimed is not None
     return claimed
 
@@ -36,13 +38,13 @@ def codes(execution):
 
 
 def finished(claimed, outcome):
-    claimed.result = outcomes.result_of(outcome)
-    performance.finish(claimed)
+    claimed.result = run.result_of(outcome)
+    finish(claimed)
     return reload(claimed)
 
 
 def test_a_result_that_comes_after_the_cancellation_is_discarded_and_on_record(running, agent):
-    actions.cancel(caller=factories.caller(agent), execution=reload(running))
+    answer.cancel(caller=factories.caller(agent), execution=reload(running))
     done = finished(running, SandboxResult(RunOutcome.SUCCESS, "what it gave back"))
     assert (done.status, done.error_code, done.output) == ("Cancelled", "CANCELLED", None)
     assert codes(done)[-2:] == ["TOOL.LATE_COMPLETION_REJECTED", "TOOL.END"]
@@ -50,7 +52,7 @@ def test_a_result_that_comes_after_the_cancellation_is_discarded_and_on_record(r
 
 
 def test_a_failure_after_the_cancellation_is_a_failure(running, agent):
-    actions.cancel(caller=factories.caller(agent), execution=reload(running))
+    answer.cancel(caller=factories.caller(agent), execution=reload(running))
     done = finished(running, SandboxResult(RunOutcome.TIMEOUT, error_code="TIMEOUT"))
     assert done.status == "Timeout"
 
@@ -58,16 +60,16 @@ def test_a_failure_after_the_cancellation_is_a_failure(running, agent):
 def test_cancelling_twice_is_cancelling_once(agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
-    first = actions.cancel(caller=factories.caller(agent), execution=execution)
-    second = actions.cancel(caller=factories.caller(agent), execution=execution)
+    first = answer.cancel(caller=factories.caller(agent), execution=execution)
+    second = answer.cancel(caller=factories.caller(agent), execution=execution)
     assert (first.status, first.completed_at) == (second.status, second.completed_at)
     assert codes(execution).count("TOOL.CANCEL") == 1
 
 
 def test_asking_a_worker_twice_to_stop_keeps_the_first_moment(running, agent):
     caller = factories.caller(agent)
-    asked_at = actions.cancel(caller=caller, execution=reload(running)) and reload(running)
-    actions.cancel(caller=caller, execution=reload(running))
+    asked_at = answer.cancel(caller=caller, execution=reload(running)) and reload(running)
+    answer.cancel(caller=caller, execution=reload(running))
     assert reload(running).cancel_requested_at == asked_at.cancel_requested_at
 
 
@@ -86,7 +88,7 @@ def operator(organization):
 
 
 def test_a_person_says_what_became_of_it_once(unknown, operator):
-    said = actions.resolve(
+    said = answer.resolve(
         caller=operator, execution=unknown, outcome=Resolution.HAPPENED, reason="It arrived."
     )
     assert (said.status, said.resolved_as, said.resolved_by) == (
@@ -95,7 +97,7 @@ def test_a_person_says_what_became_of_it_once(unknown, operator):
         operator.name,
     )
     with pytest.raises(Conflict):
-        actions.resolve(
+        answer.resolve(
             caller=operator, execution=said, outcome=Resolution.DID_NOT_HAPPEN, reason="No."
         )
     assert codes(unknown)[-1] == "TOOL.RESOLVE"
@@ -105,14 +107,14 @@ def test_what_is_known_is_not_resolved(agent, organization, operator):
     factories.tool(organization)
     execution = factories.execution(agent)
     with pytest.raises(Conflict):
-        actions.resolve(
+        answer.resolve(
             caller=operator, execution=execution, outcome=Resolution.HAPPENED, reason="x"
         )
 
 
 def test_an_agent_resolves_nothing(unknown, agent):
     with pytest.raises(Forbidden):
-        actions.resolve(
+        answer.resolve(
             caller=factories.caller(agent),
             execution=unknown,
             outcome=Resolution.HAPPENED,
@@ -123,12 +125,12 @@ def test_an_agent_resolves_nothing(unknown, agent):
 def test_what_was_cancelled_midway_may_be_resolved_and_is_marked_in_evidence(
     running, agent, operator
 ):
-    actions.cancel(caller=factories.caller(agent), execution=reload(running))
+    answer.cancel(caller=factories.caller(agent), execution=reload(running))
     done = finished(running, SandboxResult(RunOutcome.SUCCESS, "too late"))
     end = AuditRecord.objects.get(execution_id=done.pk, code="TOOL.END")
     assert (end.reason, end.details["effect_possible"]) == ("CANCELLED", True)
     assert done.unresolved and Execution.objects.unresolved().filter(pk=done.pk).exists()
-    said = actions.resolve(
+    said = answer.resolve(
         caller=operator, execution=done, outcome=Resolution.DID_NOT_HAPPEN, reason="Asked them."
     )
     assert (said.status, said.resolved_as) == ("Cancelled", "did_not_happen")
@@ -136,7 +138,7 @@ def test_what_was_cancelled_midway_may_be_resolved_and_is_marked_in_evidence(
 
 
 def test_a_persons_word_is_not_rewritten(unknown, operator):
-    actions.resolve(
+    answer.resolve(
         caller=operator, execution=unknown, outcome=Resolution.HAPPENED, reason="It arrived."
     )
     for column in ("resolved_by", "resolution_reason", "resolved_as"):
@@ -159,7 +161,7 @@ def lose_call_once(agent, organization):
             cost_per_invocation=3,
             constraints={"allow_side_effects": delivery != "pure"},
         )
-        claimed = performance.claim(factories.execution(agent).pk, "lost")
+        claimed = claim(factories.execution(agent).pk, "lost")
         Execution.objects.filter(pk=claimed.execution.pk).update(lease_until=Now())
         reaper.reap()
         assert reload(claimed).status == "Pending"
@@ -169,22 +171,22 @@ def lose_call_once(agent, organization):
 
 
 def cancelled(execution, agent):
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
 
 
 def expired(execution, agent):
     Execution.objects.filter(pk=execution.pk).update(queued_at="2020-01-01T00:00Z")
-    claiming.drop_expired()
+    dispatch.drop_expired()
 
 
 def poisoned(execution, agent):
-    for _ in range(stumbling.MOST_STUMBLES):
-        stumbling.count(execution.pk, ValueError("x"))
+    for _ in range(requeue.MOST_FAILED_CLAIMS):
+        requeue.count_failed_claim(execution.pk, ValueError("x"))
 
 
 def refused(execution, agent):
     type(agent).objects.filter(pk=agent.pk).update(active=False)
-    claimed = performance.claim(execution.pk, "next")
+    claimed = claim(execution.pk, "next")
     assert claimed is not None and claimed.result is not None
 
 
@@ -220,8 +222,8 @@ def test_a_lost_call_that_was_to_be_cancelled_says_that_its_effect_may_have_happ
     agent, organization
 ):
     factories.tool(organization, delivery="idempotent")
-    claimed = performance.claim(factories.execution(agent).pk, "killed")
-    actions.cancel(caller=factories.caller(agent), execution=reload(claimed))
+    claimed = claim(factories.execution(agent).pk, "killed")
+    answer.cancel(caller=factories.caller(agent), execution=reload(claimed))
     Execution.objects.filter(pk=claimed.execution.pk).update(lease_until=Now())
     reaper.reap()
     assert (reload(claimed).status, reload(claimed).error_details) == (
@@ -238,7 +240,7 @@ def test_a_call_on_its_way_back_to_the_queue_is_cancelled_all_the_same(agent, or
     with ThreadPoolExecutor(1) as other:
         with transaction.atomic():
             row = Execution.objects.held(execution.pk, execution.fence)
-            returning.release(row, execution, reason="requeued", counts=True, begun=True, effect={})
+            requeue.put_back(row, execution, reason="requeued", counts=True, begun=True, effect={})
             asked = other.submit(_cancel, caller, execution)
             until(blocks_another_connection)
         assert asked.result(20).status == "Cancelled"
@@ -246,6 +248,6 @@ def test_a_call_on_its_way_back_to_the_queue_is_cancelled_all_the_same(agent, or
 
 def _cancel(caller, execution):
     try:
-        return actions.cancel(caller=caller, execution=execution)
+        return answer.cancel(caller=caller, execution=execution)
     finally:
         connection.close()

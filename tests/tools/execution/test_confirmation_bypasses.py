@@ -29,8 +29,8 @@ from tools.approvals.confirmation_rules import create_rule, delete_rule
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
 from tools.errors import Conflict, Forbidden, Mismatch, NotFound
-from tools.execution import actions, session_actions
-from tools.execution.pipeline import perform
+from tools.execution import answer as actions
+from tools.execution.perform import perform
 from tools.licensing import tiers
 from tools.models import (
     Confirmation,
@@ -42,6 +42,7 @@ from tools.models import (
     User,
 )
 from tools.worker import reaper
+from tools.workflows import session_actions
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from tests.tools.approval_requests import (
 )
 from tools.approvals import decisions
 from tools.errors import Conflict, TooManyHeld
-from tools.execution import actions, claiming
+from tools.execution import answer, dispatch
 from tools.execution.confirmations import MOST_HELD
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Confirmation, Execution
 from tools.worker import reaper
 from tools.worker.polling import Poller
@@ -159,7 +159,7 @@ def test_a_call_is_reminded_of_once_when_a_third_of_its_time_is_left(agent, asks
 
 def test_a_cancelled_call_no_longer_awaits_approval(agent, asks, person):
     confirmation = call_awaiting_approval(agent)
-    actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
+    answer.cancel(caller=factories.caller(agent), execution=confirmation.execution)
     assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
     with pytest.raises(Conflict) as caught:
         approve(confirmation, person)
@@ -191,7 +191,7 @@ def test_the_calls_of_an_agent_that_await_approval_are_limited(agent, asks):
         call_awaiting_approval(agent)
     assert 0 < caught.value.details["resets_in_s"] <= 60 * settings.CONFIRMATION_MINUTES
     assert (caught.value.http_status, caught.value.details["used"]) == (429, MOST_HELD)
-    actions.cancel(caller=factories.caller(agent), execution=first.execution)
+    answer.cancel(caller=factories.caller(agent), execution=first.execution)
     assert call_awaiting_approval(agent).status == "pending"
 
 
@@ -217,7 +217,7 @@ def test_an_approved_call_waits_by_the_databases_clock(agent, asks, person, sett
     slow = timezone.now() - timedelta(seconds=settings.EXECUTION_QUEUE_S + 60)
     monkeypatch.setattr(timezone, "now", lambda: slow)
     approve(waiting, person)
-    claiming.drop_expired()
+    dispatch.drop_expired()
     assert Execution.objects.get(pk=waiting.execution_id).status == "Pending"
 
 

@@ -6,7 +6,7 @@ from audit.models import AuditRecord
 from audit.records import payloads
 from tests import factories
 from tests.tools.approval_requests import approve, approver, attempted
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Confirmation, Execution
 from tools.shapes.executions import confirmation_shape
 

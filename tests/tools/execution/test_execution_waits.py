@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from config.http import request_queue
 from config.http.request_queue import RequestSlot
 from tests import factories
-from tools.execution import actions, events
+from tools.execution import answer, events
 from tools.models import Agent, Execution, Organization
 
 
@@ -20,7 +20,7 @@ def test_a_wait_reads_the_execution_at_its_start_and_at_its_timeout(
     factories.tool(organization)
     execution = factories.execution(agent, text="x")
     with CaptureQueriesContext(connection) as asked:
-        found = actions.wait_for(execution, 0.2)
+        found = answer.wait_for(execution, 0.2)
     assert found.status == "Pending"
     assert sum("tools_execution" in one["sql"] for one in asked) == 2
 
@@ -41,7 +41,7 @@ def test_a_wait_ends_when_its_client_disconnects_and_the_execution_goes_on(
     factories.tool(organization)
     execution = factories.execution(agent, text="x")
     request_turn.watch = request_turn.disconnect
-    assert actions.wait_for(execution, 1e6).status == "Pending"
+    assert answer.wait_for(execution, 1e6).status == "Pending"
 
 
 @pytest.mark.usefixtures("without_workers")
@@ -51,7 +51,7 @@ def test_a_call_of_a_client_that_disconnects_is_made_and_not_waited_for(
     factories.tool(organization)
     request_turn.disconnect()
     call = factories.call("echo", {"text": "x"})
-    found = actions.execute(caller=factories.caller(agent), call=call, wait_s=1e6)
+    found = answer.execute(caller=factories.caller(agent), call=call, wait_s=1e6)
     assert Execution.objects.get(pk=found.pk).status == "Pending"
 
 
@@ -62,4 +62,4 @@ def test_what_follows_an_execution_ends_when_its_reader_disconnects(
     factories.tool(organization)
     execution = factories.execution(agent, text="x")
     request_turn.watch = request_turn.disconnect
-    assert [*events.follow(execution.pk, 0)] == []
+    assert [*events.follow_events(execution.pk, 0)] == []

@@ -6,8 +6,8 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import AuditRecord
 from tests import factories
-from tools.execution import isolation
 from tools.models import Organization
+from tools.runners import isolation
 
 pytestmark = [pytest.mark.own_organization]
 

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from config import timeouts
 from tests import factories
 from tests.conditions import LIMIT_S, until
-from tools.execution.leases import CANCELLED, Keeper, Lease, look_after
-from tools.execution.returning import HANDED_BACK, LEASE_LOST
+from tools.execution.leases import CANCELLED, Lease, Leases, check_leases
+from tools.execution.requeue import HANDED_BACK, LEASE_LOST
 from tools.models import Execution
 
 LONG_AGO_S = 5  # a lease of that age has to be renewed
@@ -41,7 +41,7 @@ def lease_until(lease):
 def test_many_leases_are_looked_at_in_one_statement(running, django_assert_num_queries):
     leases = [running() for _ in range(5)]
     with django_assert_num_queries(1):
-        look_after(leases, connection)
+        check_leases(leases, connection)
     assert not any(lease.stop.is_set() for lease in leases)
 
 
@@ -51,7 +51,7 @@ def test_all_that_are_due_are_renewed_in_one_statement(running, django_assert_nu
     for lease in leases:
         row(lease).update(lease_until=Now())
     with django_assert_num_queries(2):
-        look_after(leases, connection)
+        check_leases(leases, connection)
     assert all(lease.renewed_at > at for lease, at in zip(leases, before, strict=True))
     assert (
         Execution.objects.abandoned().filter(pk__in=[x.execution_id for x in leases]).count() == 0
@@ -61,14 +61,14 @@ def test_all_that_are_due_are_renewed_in_one_statement(running, django_assert_nu
 def test_a_lease_that_is_fresh_is_not_renewed(running):
     lease = running()
     before = lease_until(lease)
-    look_after([lease], connection)
+    check_leases([lease], connection)
     assert lease_until(lease) == before
 
 
 def test_a_cancellation_stops_the_one_that_was_cancelled(running):
     cancelled, other = running(), running()
     row(cancelled).update(cancel_requested_at=Now())
-    look_after([cancelled, other], connection)
+    check_leases([cancelled, other], connection)
     assert (cancelled.stop.is_set(), cancelled.reason, cancelled.cancelled) == (
         True, CANCELLED, True,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def test_a_cancellation_stops_the_one_that_was_cancelled(running):
 def test_a_lost_fence_stops_a_run_that_was_not_cancelled(running):
     lease = running()
     lost = Lease(lease.execution_id, lease.fence - 1)
-    look_after([lost, lease], connection)
+    check_leases([lost, lease], connection)
     assert (lost.stop.is_set(), lost.reason, lost.cancelled) == (True, LEASE_LOST, False)
     assert not lease.stop.is_set()
 
@@ -96,7 +96,7 @@ def test_a_locked_row_waits_for_the_next_look_and_holds_up_no_other(running):
     before = locked.renewed_at, other.renewed_at
 
     def look():
-        look_after([locked, other], connection)
+        check_leases([locked, other], connection)
         connection.close()
 
     with transaction.atomic():
@@ -115,7 +115,7 @@ def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(runnin
     lease = running()
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("LOCK TABLE tools_execution IN ACCESS EXCLUSIVE MODE")
-        with Keeper().held(lease.execution_id, lease.fence) as held:
+        with Leases().hold(lease.execution_id, lease.fence) as held:
             assert held.stop.wait(LIMIT_S)
     assert (held.reason, held.cancelled) == (LEASE_LOST, False)
 
@@ -123,14 +123,14 @@ def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(runnin
 @pytest.mark.usefixtures("committed")
 def test_the_lease_of_a_slow_claim_runs_since_it_was_asked_for(running):
     lease = running()
-    with Keeper().held(lease.execution_id, lease.fence, since=time.monotonic() - 20) as held:
+    with Leases().hold(lease.execution_id, lease.fence, since=time.monotonic() - 20) as held:
         assert held.stop.wait(LIMIT_S) and held.reason == LEASE_LOST
 
 
 @pytest.mark.usefixtures("committed")
 def test_a_cancellation_is_seen_by_the_thread_that_looks(running):
     lease = running()
-    with Keeper().held(lease.execution_id, lease.fence) as held:
+    with Leases().hold(lease.execution_id, lease.fence) as held:
         row(lease).update(cancel_requested_at=Now())
         assert held.stop.wait(LIMIT_S) and held.cancelled
 
@@ -140,7 +140,7 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
     settings.EXECUTION_LEASE_S = 120
     lease = running()
     due = time.monotonic() - timeouts.lease_renewal_s(settings.EXECUTION_LEASE_S)
-    with Keeper().held(lease.execution_id, lease.fence, since=due) as held:
+    with Leases().hold(lease.execution_id, lease.fence, since=due) as held:
         until(lambda: held.renewed_at > due)
         again = held.renewed_at = due
         until(lambda: held.renewed_at > again)
@@ -155,11 +155,11 @@ def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, capl
     def looking(leases, database):
         for fault in first_fails:
             raise fault
-        look_after(leases, database)
+        check_leases(leases, database)
 
-    monkeypatch.setattr("tools.execution.leases.look_after", looking)
+    monkeypatch.setattr("tools.execution.leases.check_leases", looking)
     lease = running()
-    with Keeper().held(lease.execution_id, lease.fence) as held:
+    with Leases().hold(lease.execution_id, lease.fence) as held:
         row(lease).update(cancel_requested_at=Now())
         assert held.stop.wait(LIMIT_S) and held.cancelled
     assert "the leases met a fault of ours" in caplog.text
@@ -167,8 +167,8 @@ def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, capl
 
 @pytest.mark.usefixtures("committed")
 def test_a_worker_at_its_end_hands_back_what_runs_and_what_begins():
-    renewer = Keeper()
-    with renewer.held(uuid4(), 1) as early:
+    renewer = Leases()
+    with renewer.hold(uuid4(), 1) as early:
         assert renewer.hand_back() == 1
-        with renewer.held(uuid4(), 1) as late:
+        with renewer.hold(uuid4(), 1) as late:
             assert (early.reason, late.reason) == (HANDED_BACK, HANDED_BACK)

@@ -17,8 +17,9 @@ from tests.tools.approval_requests import attempted_in_thread
 from tools.catalog.sandbox import profiles
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Refused
-from tools.execution import actions, admission, performance
-from tools.execution.pipeline import perform
+from tools.execution import accept, answer
+from tools.execution.claim import claim
+from tools.execution.perform import RUN, perform
 from tools.models import Execution
 from tools.policy.questions import Gate
 from tools.runners.tool_runs import Runner, sandbox_client
@@ -96,11 +97,11 @@ def finish_with(agent, outcome, delivery, organization, attempts=1):
     if attempts > 1:
         factories.claimed(execution, attempts - 1)
         factories.release(execution)
-    claimed = performance.claim(execution.pk, "test")
+    claimed = claim(execution.pk, "test")
     original = RUNNERS[ToolType.CODE]
     RUNNERS[ToolType.CODE] = Runner(lambda run: outcome)
     try:
-        for step in performance.RUN:
+        for step in RUN:
             step(claimed)
     finally:
         RUNNERS[ToolType.CODE] = original
@@ -192,7 +193,7 @@ def test_a_cancelled_calls_grandchildren_are_gone(agent, organization):
     execution = factories.execution(agent, text=f"marker-{os.urandom(6).hex()}")
     thread, marker = attempted_in_thread(execution), execution.parameters["text"]
     members = until(lambda: len(found := _running(marker)) >= 4 and found)
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in members))
     thread.join(LIMIT_S)
     row = row_of(execution)
@@ -230,7 +231,7 @@ def test_a_stored_tool_that_cannot_be_transactional_is_refused_at_the_door(agent
 
 def test_one_that_was_accepted_before_is_refused_at_the_claim(agent, stored, monkeypatch):
     with monkeypatch.context() as earlier:
-        earlier.setitem(admission.SKIPPED, Gate.DELIVERY, "An earlier release had no such gate.")
+        earlier.setitem(accept.SKIPPED, Gate.DELIVERY, "An earlier release had no such gate.")
         execution = factories.execution(agent, "keeps")
     perform(execution.pk)
     row = until(lambda: row_of(execution) if row_of(execution).is_final else None)

@@ -5,8 +5,9 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
-from tools.execution.pipeline import admit, perform
-from tools.execution.redacted import redacted
+from tools.execution.admit import admit
+from tools.execution.outputs import redacted
+from tools.execution.perform import perform
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

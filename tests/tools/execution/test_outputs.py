@@ -16,8 +16,9 @@ from tests.factories import definition
 from tools.accounts import account_actions as policy
 from tools.errors import Conflict, Gone, NotFound
 from tools.execution import outputs
+from tools.execution.admit import admit
 from tools.execution.call import Parent
-from tools.execution.pipeline import admit, perform
+from tools.execution.perform import perform
 from tools.models import CacheEntry, Execution, InboxItem, Message, StoredOutput
 from tools.worker import retention
 
@@ -50,8 +51,8 @@ def stored_outputs(organization):
 def past_execution(agent, count, days=10):
     """A call that ended so long ago: the age of a completed row cannot be changed."""
     execution = factories.execution(agent, "long", count=count)
-    stored_output = outputs.packed("é" * count)
-    outputs.put_away(execution.organization_id, stored_output)
+    stored_output = outputs.pack_output("é" * count)
+    outputs.store_output(execution.organization_id, stored_output)
     factories.end_execution(
         execution,
         output=stored_output.output,
@@ -74,7 +75,7 @@ def test_a_small_output_lies_in_its_row(agent, organization):
     done = ran(agent, 10)
     assert (done.output, done.output_digest) == ("é" * 10, "")
     assert not stored_outputs(organization).exists()
-    assert outputs.whole(done) == "é" * 10
+    assert outputs.load_output(done) == "é" * 10
 
 
 def test_a_large_text_lies_apart_as_it_is(agent, organization):
@@ -83,14 +84,14 @@ def test_a_large_text_lies_apart_as_it_is(agent, organization):
     assert (done.output, done.output_type) == (None, outputs.TEXT)
     assert done.output_bytes == len(json.dumps("é" * 5_000, ensure_ascii=False).encode())
     assert bytes(stored_outputs(organization).get().content) == ("é" * 5_000).encode()
-    assert outputs.whole(done) == "é" * 5_000
+    assert outputs.load_output(done) == "é" * 5_000
 
 
 def test_a_large_value_lies_apart_as_json(agent, organization):
     long_tool(organization, LIST)
     done = ran(agent, 1_000)
     assert done.output_type == outputs.JSON
-    assert outputs.whole(done) == {"items": list(range(1_000))}
+    assert outputs.load_output(done) == {"items": list(range(1_000))}
 
 
 def test_what_was_cut_says_so_and_where_the_rest_is(agent, organization):
@@ -123,7 +124,7 @@ def test_the_cache_gives_a_large_answer_again_without_a_copy(agent, organization
     first, again = ran(agent, 5_000), factories.execution(agent, "long", count=5_000)
     again.refresh_from_db()
     assert again.cached and again.output_digest == first.output_digest
-    assert outputs.whole(again) == "é" * 5_000
+    assert outputs.load_output(again) == "é" * 5_000
     assert stored_outputs(organization).count() == 1
 
 
@@ -147,7 +148,7 @@ def test_an_output_expires_in_time_and_its_row_says_when(agent, organization):
     assert (small.observation, small.output_bytes) == ("", 22)
     assert young.output == "é" * 11
     with pytest.raises(Gone):
-        outputs.whole(large)
+        outputs.load_output(large)
     record = AuditRecord.objects.get(organization=organization.slug, code="OUTPUT.EXPIRE")
     assert record.details["outputs"] == 2
 

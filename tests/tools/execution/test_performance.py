@@ -19,8 +19,8 @@ from tools.builtin.workspaces import workspace_path
 from tools.catalog import actions as catalog
 from tools.catalog.groups import delete_group, save_group
 from tools.catalog.registry import registry
-from tools.execution import actions
-from tools.execution.pipeline import perform
+from tools.execution import answer
+from tools.execution.perform import perform
 from tools.licensing import tiers
 from tools.models import Execution, Token
 
@@ -266,7 +266,7 @@ def test_a_pending_call_is_cancelled_at_once(agent, organization):
     factories.tool(organization)
     caller = factories.caller(agent)
     execution = factories.execution(agent)
-    cancelled = actions.cancel(caller=caller, execution=execution)
+    cancelled = answer.cancel(caller=caller, execution=execution)
     assert (cancelled.status, cancelled.error_code) == ("Cancelled", "CANCELLED")
     assert attempted(execution).status == "Cancelled"
     assert codes(execution) == ["TOOL.CANCEL"]
@@ -277,7 +277,7 @@ def test_a_running_call_is_cancelled_within_moments(agent, organization):
     caller, execution = factories.caller(agent), factories.execution(agent)
     thread = attempted_in_thread(execution)
     until(lambda: is_running(execution))
-    actions.cancel(caller=caller, execution=execution)
+    answer.cancel(caller=caller, execution=execution)
     thread.join(LIMIT_S)
     done = Execution.objects.get(pk=execution.pk)
     assert (done.status, done.output) == ("Cancelled", None)

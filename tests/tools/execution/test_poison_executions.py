@@ -6,7 +6,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.tools.database import no_evidence_for
-from tools.execution import stumbling
+from tools.execution import requeue
 from tools.models import Execution
 
 SECRET = "hunter2"
@@ -20,7 +20,7 @@ def waiting(agent, organization):
 
 def stumble(execution, times):
     for _ in range(times):
-        stumbling.count(execution.pk, ValueError(SECRET))
+        requeue.count_failed_claim(execution.pk, ValueError(SECRET))
     return Execution.objects.get(pk=execution.pk)
 
 

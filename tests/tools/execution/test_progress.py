@@ -3,8 +3,8 @@
 import pytest
 
 from tests import factories
-from tools.execution import progress
-from tools.execution.progress import LONGEST, Teller
+from tools.execution import events
+from tools.execution.events import LONGEST_MESSAGE, ProgressWriter
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -20,12 +20,12 @@ def words(execution):
 
 
 def test_the_first_words_reach_the_reader_at_once(running):
-    Teller(running.pk)("first")
+    ProgressWriter(running.pk)("first")
     assert words(running) == ["first"]
 
 
 def test_words_that_come_fast_are_joined_and_none_is_lost(running):
-    teller = Teller(running.pk)
+    teller = ProgressWriter(running.pk)
     for word in ("a", "b", "c"):
         teller(word)
     teller.flush()
@@ -33,23 +33,23 @@ def test_words_that_come_fast_are_joined_and_none_is_lost(running):
 
 
 def test_what_a_table_cannot_hold_is_written_as_what_it_can(running):
-    teller = Teller(running.pk)
+    teller = ProgressWriter(running.pk)
     teller("a\x00\ud800")
     assert words(running) == ["a\ufffd?"]
 
 
 def test_a_talkative_run_fills_no_table(running, monkeypatch):
-    monkeypatch.setattr(progress, "MOST_EVENTS", 3)
-    teller = Teller(running.pk)
+    monkeypatch.setattr(events, "MOST_EVENTS", 3)
+    teller = ProgressWriter(running.pk)
     for _ in range(10):
-        teller("x" * LONGEST)
+        teller("x" * LONGEST_MESSAGE)
     teller.flush()
-    assert [len(one) for one in words(running)] == [LONGEST] * 3
+    assert [len(one) for one in words(running)] == [LONGEST_MESSAGE] * 3
 
 
 def test_progress_beyond_the_most_events_is_not_kept(running, monkeypatch):
-    monkeypatch.setattr(progress, "MOST_EVENTS", 1)
-    teller = Teller(running.pk)
+    monkeypatch.setattr(events, "MOST_EVENTS", 1)
+    teller = ProgressWriter(running.pk)
     for _ in range(10):
-        teller("x" * LONGEST)
+        teller("x" * LONGEST_MESSAGE)
     assert teller._waiting == ""

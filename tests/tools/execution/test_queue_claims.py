@@ -16,11 +16,12 @@ from tests.conditions import until
 from tests.tools.execution.workers import stopped, worker
 from tests.tools.limits.allowance_fixtures import bound as bound_allowance
 from tools.definitions.results import Status
-from tools.execution import actions, capacity, claiming
+from tools.execution import answer, dispatch
+from tools.execution.call import Result
+from tools.execution.claim import claim
 from tools.execution.confirmations import of_executions
-from tools.execution.context import Result
-from tools.execution.performance import claim, finish
-from tools.execution.pipeline import perform, perform_next
+from tools.execution.finish import finish
+from tools.execution.perform import perform, perform_next
 from tools.models import Agent, CacheEntry, Execution, Organization, Reservation, Tool, queue
 
 
@@ -68,7 +69,7 @@ def row(execution):
 def in_turn(*executions, limit=1000):
     """The order in which these calls are claimed, as indexes; calls of other tests are ignored."""
     known = {execution.pk: at for at, execution in enumerate(executions)}
-    turns = [turn.execution_id for turn in claiming.next_waiting(limit)]
+    turns = [turn.execution_id for turn in dispatch.next_waiting(limit)]
     return [known[pk] for pk in turns if pk in known]
 
 
@@ -177,8 +178,8 @@ def test_what_waits_for_anothers_answer_has_no_turn(agent, organization):
 @pytest.fixture
 def seats(monkeypatch):
     """The seats of a worker with four places, all of them free."""
-    monkeypatch.setattr(capacity, "seats", capacity.Seats(4))
-    return capacity.seats
+    monkeypatch.setattr(dispatch, "seats", dispatch.Seats(4))
+    return dispatch.seats
 
 
 def status(execution):
@@ -231,7 +232,7 @@ def test_two_claims_at_once_do_not_get_one_place(mine, organization, seats):
     execution, *_ = mine(1)
     with seats.seat(1) as seat:
         seats.enter(organization.pk, 1)
-        seat.__class__ = type("Late", (capacity.Seat,), {"full": ()})
+        seat.__class__ = type("Late", (dispatch.Seat,), {"full": ()})
         assert claim(execution.pk, "test", seat=seat) is None
     assert (status(execution), row(execution).fence) == ("Pending", 0)
     assert not AuditRecord.objects.filter(execution_id=execution.pk, code="TOOL.START").exists()
@@ -290,30 +291,30 @@ def test_long_calls_of_one_organization_leave_places_to_another(crib, agent, oth
 @pytest.fixture(autouse=True)
 def line(monkeypatch):
     """A queue without requests of other tests."""
-    monkeypatch.setattr(claiming, "line", claiming._Line())
+    monkeypatch.setattr(dispatch, "line", dispatch._Line())
 
 
 def test_each_thread_of_a_process_tries_another_call(mine):
     mine(3)
-    claiming.line.ask()
+    dispatch.line.ask()
     hinted = [uuid4() for _ in range(3)]
-    tried = [next(claiming.turns(execution_id)).execution_id for execution_id in hinted]
+    tried = [next(dispatch.turns(execution_id)).execution_id for execution_id in hinted]
     assert len({*tried, *hinted}) == 6
 
 
 def test_with_a_backlog_the_dispatched_call_is_not_claimed_first(mine):
     (waiting,) = mine(1)
     hinted = uuid4()
-    assert next(claiming.turns(hinted)).execution_id == hinted
-    claiming.line.ask()
-    assert hinted not in [turn.execution_id for turn in claiming.turns(hinted)]
+    assert next(dispatch.turns(hinted)).execution_id == hinted
+    dispatch.line.ask()
+    assert hinted not in [turn.execution_id for turn in dispatch.turns(hinted)]
     assert claimed(waiting)
 
 
 def test_a_call_that_hardly_waited_is_taken_by_its_name(mine):
     old, young = mine(2)
     aged(old, 30)
-    hinted = [next(claiming.turns(execution.pk)) for execution in (old, young)]
+    hinted = [next(dispatch.turns(execution.pk)) for execution in (old, young)]
     assert [turn.execution_id for turn in hinted] == [old.pk, young.pk]
     assert claimed(old, younger_than=hinted[0].younger_than) is None
     assert claimed(young, younger_than=hinted[1].younger_than)
@@ -324,7 +325,7 @@ def test_with_a_backlog_a_dispatch_is_for_the_next_call_in_fair_order(mine, othe
     for execution in flood:
         aged(execution, 30)
     claimed(flood[0])
-    turns = [turn.execution_id for turn in claiming.turns(flood[1].pk)]
+    turns = [turn.execution_id for turn in dispatch.turns(flood[1].pk)]
     ours = [pk for pk in turns if pk in {late.pk, *(one.pk for one in flood)}]
     assert ours == [flood[1].pk, late.pk, flood[1].pk, flood[2].pk]
 
@@ -334,21 +335,21 @@ def test_an_end_frees_a_place_for_the_oldest_that_waits(mine, organization):
     aged(third, 10)
     bound(organization, 1)
     won = claimed(first)
-    assert claiming.freed_by(won) == []
+    assert dispatch.freed_by(won) == []
     end_call(first)
-    assert claiming.freed_by(won) == [third.pk]
+    assert dispatch.freed_by(won) == [third.pk]
 
 
 def test_an_end_frees_nothing_where_nothing_is_limited(mine):
     first, _ = mine(2)
-    assert claiming.freed_by(claimed(first)) == []
+    assert dispatch.freed_by(claimed(first)) == []
 
 
 def test_an_expired_call_ends_without_having_begun(mine, agent, settings):
     bound_allowance(agent, ("calls", 10))
     late, good = mine(2)
     aged(late, settings.EXECUTION_QUEUE_S + 1)
-    claiming.drop_expired()
+    dispatch.drop_expired()
     over = row(late)
     assert (over.status, over.error_code, over.started_at) == ("Cancelled", "EXPIRED", None)
     assert [event.type for event in over.events.all()] == ["Failed"]
@@ -363,8 +364,8 @@ def test_an_expired_call_ends_without_having_begun(mine, agent, settings):
 def test_an_expired_call_is_dropped_once(mine, settings):
     (late,) = mine(1)
     aged(late, settings.EXECUTION_QUEUE_S + 1)
-    claiming.drop_expired()
-    claiming.drop_expired()
+    dispatch.drop_expired()
+    dispatch.drop_expired()
     assert AuditRecord.objects.filter(execution_id=late.pk, code="TOOL.EXPIRE").count() == 1
 
 
@@ -372,11 +373,11 @@ def test_the_idempotency_key_of_an_expired_call_may_be_used_again(agent, organiz
     factories.tool(organization)
     caller = factories.caller(agent)
     call = factories.call("echo", {"text": "x"}, idempotency_key="k")
-    first = actions.execute(caller=caller, call=call, wait_s=0)
+    first = answer.execute(caller=caller, call=call, wait_s=0)
     aged(first, settings.EXECUTION_QUEUE_S + 1)
-    claiming.drop_expired()
+    dispatch.drop_expired()
     second = factories.call("echo", {"text": "x"}, idempotency_key="k")
-    again = actions.execute(caller=caller, call=second, wait_s=0)
+    again = answer.execute(caller=caller, call=second, wait_s=0)
     assert (again.status, again.pk != first.pk) == ("Pending", True)
 
 
@@ -385,7 +386,7 @@ def test_the_consent_to_an_expired_call_is_void(agent, organization, settings):
     held = factories.execution(agent)
     Execution.objects.filter(pk=held.pk).update(status=Status.PENDING)
     aged(held, settings.EXECUTION_QUEUE_S + 1)
-    claiming.drop_expired()
+    dispatch.drop_expired()
     assert of_executions([held])[held.pk].status == "void"
     assert AuditRecord.objects.get(execution_id=held.pk, code="CONFIRM.VOID").reason == "expired"
 

@@ -16,7 +16,8 @@ from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_user
 from tools.accounts.token_authentication import caller_of_token
 from tools.errors import InvalidCall
-from tools.execution.pipeline import admit, perform
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.models import Confirmation, Execution
 from tools.shapes.executions import execution_shape
 from tools.worker import retention

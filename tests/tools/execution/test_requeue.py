@@ -5,9 +5,9 @@ from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
-from tools.execution import returning
-from tools.execution.performance import claim
-from tools.execution.returning import give_back, may_repeat
+from tools.execution import requeue
+from tools.execution.claim import claim
+from tools.execution.requeue import give_back, may_repeat
 from tools.models import Execution
 
 
@@ -51,7 +51,7 @@ def test_what_may_be_repeated_waits_again(performance, delivery):
 
 def test_an_attempt_that_does_not_count_leaves_as_many_as_there_were(performance):
     held = performance(attempt=3)
-    assert give_back(held, reason=returning.HANDED_BACK, counts=False)
+    assert give_back(held, reason=requeue.HANDED_BACK, counts=False)
     assert row(held).attempt == 2
 
 
@@ -69,7 +69,7 @@ def test_an_external_effect_that_may_have_happened_stays(performance):
 
 def test_an_external_call_that_had_not_begun_goes_back(performance):
     held = performance("external")
-    assert give_back(held, reason=returning.HANDED_BACK, counts=False, begun=False)
+    assert give_back(held, reason=requeue.HANDED_BACK, counts=False, begun=False)
     assert (row(held).status, row(held).attempt) == ("Pending", 0)
 
 

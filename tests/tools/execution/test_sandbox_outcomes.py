@@ -17,8 +17,10 @@ from tests.tools.approval_requests import attempted
 from tools import metrics
 from tools.catalog.registry import registry
 from tools.catalog.sandbox import credentials, profiles
-from tools.execution import outcomes, performance
-from tools.execution.pipeline import perform
+from tools.execution import run
+from tools.execution.claim import claim
+from tools.execution.finish import finish
+from tools.execution.perform import perform
 from tools.models import EgressCredential, Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -48,9 +50,9 @@ def profile(organization, **fields):
 def finish_with(agent, outcome):
     """The execution of a claimed call that ended with this outcome in the sandbox."""
     execution = factories.execution(agent)
-    claimed = performance.claim(execution.pk, "test")
-    claimed.result = outcomes.result_of(outcome)
-    performance.finish(claimed)
+    claimed = claim(execution.pk, "test")
+    claimed.result = run.result_of(outcome)
+    finish(claimed)
     return Execution.objects.get(pk=execution.pk)
 
 
@@ -195,12 +197,12 @@ def test_a_run_that_asked_for_much_writes_down_little(agent, organization):
 def test_a_late_result_still_says_what_was_asked_of_the_network(agent, organization):
     factories.tool(organization)
     execution = factories.execution(agent)
-    claimed = performance.claim(execution.pk, "test")
+    claimed = claim(execution.pk, "test")
     factories.release(execution)
     factories.claimed(execution)
     outcome = SandboxResult(RunOutcome.SUCCESS, "x", network=(ALLOWED,))
-    claimed.result = outcomes.result_of(outcome)
-    performance.finish(claimed)
+    claimed.result = run.result_of(outcome)
+    finish(claimed)
     late = record_of(execution, "TOOL.LATE_COMPLETION_REJECTED")
     assert [attempt["host"] for attempt in late["network"]] == ["a.example"]
     Execution.objects.filter(pk=execution.pk).delete()
@@ -234,7 +236,7 @@ ENDS = [(None, "OK"), *((code, code) for code in ErrorCode), ("MINE", "tool"), (
 @pytest.mark.parametrize(("code", "label"), ENDS)
 def test_ends_are_counted_under_words_of_ours(code, label):
     before = counted(metrics.sandbox_ends, label)
-    outcomes.count(SandboxResult(RunOutcome.FAILED, error_code=code))
+    run.count_outcome(SandboxResult(RunOutcome.FAILED, error_code=code))
     assert counted(metrics.sandbox_ends, label) == before + 1
 
 
@@ -244,6 +246,6 @@ def test_attempts_are_counted_under_words_of_ours():
     strange = EgressAttempt("helper", "GET", "a.example", 443, code="a-label-of-the-tools")
     usage = ResourceUsage(network_requests=7)
     attempts = (ALLOWED, REFUSED, strange)
-    outcomes.count(SandboxResult(RunOutcome.SUCCESS, usage=usage, network=attempts))
+    run.count_outcome(SandboxResult(RunOutcome.SUCCESS, usage=usage, network=attempts))
     after = [counted(metrics.egress_attempts, label) for label in labels]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1, 4]

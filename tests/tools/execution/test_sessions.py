@@ -20,11 +20,12 @@ from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_user
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused
-from tools.execution import actions, session_actions
-from tools.execution.pipeline import admit
+from tools.execution import answer
+from tools.execution.admit import admit
 from tools.execution.sessions import Overtaken
 from tools.models import Execution, Session, StateTransition
 from tools.worker import session_maintenance
+from tools.workflows import session_actions
 
 pytestmark = pytest.mark.usefixtures("committed")
 FAILS = {"source": "def main(parameters):\n    raise ValueError('no')\n"}
@@ -216,7 +217,7 @@ def test_what_did_not_succeed_leaves_the_state(agent, organization, word, fields
 def test_a_cancelled_call_leaves_the_state_and_its_place(agent, organization, workflow):
     session = opened(agent)
     call = queue_call(agent, session, "query")
-    actions.cancel(caller=factories.caller(agent), execution=call)
+    answer.cancel(caller=factories.caller(agent), execution=call)
     assert untouched(session)
     assert attempted(queue_call(agent, session, "query")).status == "Success"
 
@@ -354,7 +355,7 @@ def test_while_one_call_is_open_another_is_refused_and_names_it(agent, organizat
     first = queue_call(agent, session, "query")
     call = factories.call("query", {"text": "x"}, session=str(session.pk))
     with pytest.raises(Conflict) as refusal:
-        actions.execute(caller=caller, call=call, wait_s=0)
+        answer.execute(caller=caller, call=call, wait_s=0)
     assert refusal.value.code == "session_busy"
     assert refusal.value.details["open_execution"] == str(first.pk)
     assert records(organization, "TOOL.DENY").get().reason == "session_busy"
@@ -371,8 +372,8 @@ def test_of_many_calls_at_once_exactly_one_is_accepted(agent, organization, work
         start.wait()
         call = factories.call("query", {"text": "x"}, session=str(session.pk))
         try:
-            execution = actions.execute(caller=caller, call=call, wait_s=20)
-            late = actions.refusal_of(execution)  # it came as the first ended, in the old state
+            execution = answer.execute(caller=caller, call=call, wait_s=20)
+            late = answer.refusal_of(execution)  # it came as the first ended, in the old state
             ends.append(late.code if late else execution.status)
         except Conflict as conflict:
             ends.append(conflict.code)
@@ -399,7 +400,7 @@ def test_the_same_key_twice_at_once_is_one_call_and_no_conflict(agent, organizat
         call = factories.call(
             "query", {"text": "x"}, session=str(session.pk), idempotency_key="once"
         )
-        seen.append(actions.execute(caller=caller, call=call, wait_s=20).pk)
+        seen.append(answer.execute(caller=caller, call=call, wait_s=20).pk)
         connection.close()
 
     threads = [threading.Thread(target=run) for _ in range(4)]
@@ -442,7 +443,7 @@ def test_a_hit_does_not_wait_for_a_session_that_another_call_holds(
     session = opened(agent)
     call = factories.call("known", {"text": "x"}, session=str(session.pk))
     with _locked_session(session), pytest.raises(Conflict) as refusal:
-        actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+        answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
     assert refusal.value.code == "session_busy"
     assert untouched(session) and not Execution.objects.filter(session=session).exists()
 

@@ -21,9 +21,11 @@ from tools.accounts import account_actions as policy
 from tools.accounts.callers import caller_of_agent
 from tools.definitions.results import OPEN
 from tools.errors import Conflict, Refused
-from tools.execution import actions, session_actions
-from tools.execution.pipeline import admit, perform
+from tools.execution import answer
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.models import Execution, Session, StateTransition
+from tools.workflows import session_actions
 
 pytestmark = pytest.mark.usefixtures("committed")
 GROUPS = ("knowledge", "compute")
@@ -142,7 +144,7 @@ def machine(organization):
         def cancel(self, pk):
             model = self.known[pk]
             if model.waiting is not None:
-                actions.cancel(caller=self.caller, execution=model.waiting[0])
+                answer.cancel(caller=self.caller, execution=model.waiting[0])
                 model.waiting = None
 
         @rule(pk=models, state=st.sampled_from(["undefined", "analysis", "made up"]))

@@ -22,7 +22,7 @@ from tools.catalog.registry import registry
 from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import NotFound, Refused
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.insight.explain import Explanation
 from tools.insight.tool_reach import reaches
 from tools.licensing.tiers import set_tier

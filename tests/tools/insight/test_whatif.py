@@ -11,7 +11,7 @@ from tools.accounts.callers import caller_of_user
 from tools.catalog.actions import delete_tool, find_tool
 from tools.catalog.registry import registry
 from tools.errors import Forbidden, Malformed, NotFound, Refused
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.insight import replay
 from tools.insight.changes import GrantChange, Group, Tier, ToolGroups
 from tools.insight.whatif import what_if

@@ -8,7 +8,7 @@ from django.db import connection
 from tests import factories
 from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.limits import allowances
 from tools.models import AllowanceUse
 

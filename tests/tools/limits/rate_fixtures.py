@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from tests import factories
 from tools.errors import RateLimited
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.limits.rate_limits import SINCE, RateWindow
 from tools.models import Execution, RateHit
 

@@ -28,8 +28,8 @@ from tests.properties import examples, of_machine
 from tests.tools.limits import allowance_fixtures
 from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
-from tools.execution import actions
-from tools.execution.pipeline import admit
+from tools.execution import answer
+from tools.execution.admit import admit
 from tools.limits import allowances, budgets
 from tools.models import Allowance, AllowanceUse, Execution, Organization, Reservation
 from tools.models.ids import new_id
@@ -90,7 +90,7 @@ def test_a_call_that_is_cancelled_before_it_begins_costs_nothing(agent, organiza
     allowance_fixtures.priced(organization, "2")
     allowance_fixtures.bound(agent, ("calls", "1"), budget=allowance_fixtures.budget("10"))
     caller = factories.caller(agent)
-    actions.cancel(caller=caller, execution=call(agent))
+    answer.cancel(caller=caller, execution=call(agent))
     assert allowance_fixtures.amounts_of(agent) == [(0, 0), (0, 0)]
     assert call(agent)
 

@@ -6,7 +6,7 @@ import pytest
 from tests import factories
 from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.errors import Shed
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.limits import answers
 from tools.models import Execution
 

@@ -14,10 +14,11 @@ from tests.conditions import until
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import Status
 from tools.errors import Overloaded, Shed
-from tools.execution.acceptance import accept
-from tools.execution.admission import ADMISSION
-from tools.execution.context import Admission, Result
-from tools.execution.performance import claim, finish
+from tools.execution.accept import accept
+from tools.execution.admit import ADMISSION
+from tools.execution.call import Admission, Result
+from tools.execution.claim import claim
+from tools.execution.finish import finish
 from tools.limits import load_shedder
 from tools.limits.load_shedder import (
     FIRST_REJECTIONS,

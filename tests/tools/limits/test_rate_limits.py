@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from tests import factories
 from tests.tools.limits import allowance_fixtures, rate_fixtures
 from tools.errors import InvalidCall, RateLimited
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.limits import rate_limits
 from tools.limits.rate_limits import SINCE, RateWindow
 from tools.models import Execution, RateHit

@@ -14,7 +14,7 @@ from tests import factories
 from tests.properties import examples, of_machine
 from tests.tools.limits import rate_fixtures
 from tools.errors import RateLimited
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.limits import rate_limits
 from tools.limits.rate_limits import SINCE, RateWindow
 from tools.models import Execution, RateHit

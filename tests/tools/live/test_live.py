@@ -17,7 +17,7 @@ from tests.tools.approval_requests import call_awaiting_approval
 from tests.tools.live import stream_client as reads
 from tests.tools.live.stream_client import logged_in, reading
 from tools.accounts.login import login
-from tools.execution import bell
+from tools.execution import events
 from tools.live import relay
 from tools.live.live_streams import MOST_PER_SESSION, LiveStream, LiveStreams, Topics
 from tools.live.readers import load_readers
@@ -61,7 +61,7 @@ def test_one_call_is_followed_by_its_id(crib: cribs.Crib, person: User, caller: 
         reading(crib, person, execution.pk) as followed,
         reading(crib, person, uuid4()) as unrelated,
     ):
-        bell.ring(execution.pk)
+        events.notify_waiters(execution.pk)
         assert followed.hears_within(SOON_S) and not unrelated.hears_within(NEVER_S)
 
 

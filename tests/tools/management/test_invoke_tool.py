@@ -6,8 +6,8 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tools.execution import session_actions
 from tools.models import Execution
+from tools.workflows import session_actions
 
 pytestmark = pytest.mark.usefixtures("committed", "crib")
 

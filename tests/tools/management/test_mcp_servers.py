@@ -4,7 +4,7 @@ from config.external_servers import read_stdio_servers
 from tests import factories
 from tests.stubs import stdio
 from tests.stubs.mcp import mcp_serving
-from tools.catalog.mcp.upstreams import hub
+from tools.catalog.mcp.upstreams import client_pool
 from tools.models import McpServer, Tool
 
 
@@ -14,7 +14,7 @@ def stub(settings, organization):
     with mcp_serving() as server:
         yield server
     for row in McpServer.objects.filter(organization=organization):
-        hub().forget(str(row.pk))
+        client_pool().forget_server(str(row.pk))
 
 
 def test_a_server_is_registered_listed_and_imported_from(
@@ -140,7 +140,7 @@ def test_a_server_of_the_operators_list_is_started_listed_and_imported_from(
         assert done.json["items"][0]["result"] == "created"
         assert "sword" not in typed("mcp_servers", *organization_arguments, "--json").out
     finally:
-        hub().forget(str(McpServer.objects.get(organization=organization).pk))
+        client_pool().forget_server(str(McpServer.objects.get(organization=organization).pk))
 
 
 def test_a_command_that_is_on_no_list_is_refused(typed, organization_arguments):

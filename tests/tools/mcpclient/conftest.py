@@ -4,49 +4,53 @@ from sandbox.egress.dial import Dialer, Resolver, client_context
 from sandbox.egress.rules.addresses import AddressGate, read_network
 from sandbox.egress.rules.grammar import Url
 from tests.stubs.mcp import MODERN, mcp_serving
-from tools.mcpclient.hub import Endpoint, Hub
-from tools.mcpclient.streamable import Streamable
+from tools.mcpclient.client_pool import McpClientPool, McpEndpoint
+from tools.mcpclient.http_transports import StreamableHttpTransport
 
 PATIENCE_S = 30.0
 
 
-class Talk:
-    """An MCP hub with one server."""
+class ServerConnection:
+    """A client pool with one server."""
 
     def __init__(self, server, **options):
-        self.server, self.hub = server, Hub()
+        self.server, self.pool = server, McpClientPool()
         self._resolver = Resolver()
         self._dialer = Dialer(
             self._resolver, AddressGate([read_network("127.0.0.0/8")]), client_context()
         )
-        self.endpoint = Endpoint("s", "s:1", self._channel, **{"fresh_s": 0.0} | options)
+        self.endpoint = McpEndpoint(
+            "s", "s:1", self._transport, **{"list_max_age_s": 0.0} | options
+        )
 
-    def _channel(self):
-        return Streamable(Url.parse(self.server.url), [("X-Key", "secret")], self._dialer)
+    def _transport(self):
+        return StreamableHttpTransport(
+            Url.parse(self.server.url), [("X-Key", "secret")], self._dialer
+        )
 
     def call(self, name="echo", arguments=None, **options):
         options.setdefault("timeout_s", PATIENCE_S)
-        return self.hub.call(self.endpoint, name, arguments or {}, **options)[0]
+        return self.pool.call_tool(self.endpoint, name, arguments or {}, **options)[0]
 
     def tools(self):
-        return self.hub.tools(self.endpoint, PATIENCE_S).tools
+        return self.pool.list_tools(self.endpoint, PATIENCE_S).tools
 
     def close(self):
-        self.hub.close()
+        self.pool.close()
         self._resolver.close()
 
 
 @pytest.fixture
-def talk():
-    """Creates a hub for a server; all are closed at the end."""
-    made = []
+def connect():
+    """Creates a client pool for a server; all are closed at the end."""
+    connections = []
 
-    def begin(server, **options):
-        made.append(Talk(server, **options))
-        return made[-1]
+    def connect_server(server, **options):
+        connections.append(ServerConnection(server, **options))
+        return connections[-1]
 
-    yield begin
-    for one in made:
+    yield connect_server
+    for one in connections:
         one.close()
 
 

@@ -8,14 +8,30 @@ from sandbox.egress.rules.addresses import AddressGate, read_network
 from tests.stubs.identity_provider import oauth_serving
 from tests.stubs.web import Reply, endless
 from tools.httpclient.outbound import EventLoopThread
-from tools.mcpclient.challenge import NOTHING_SAID, Challenge, read_challenge
-from tools.mcpclient.errors import NeverBegan, Unusable
-from tools.mcpclient.fetching import AuthorizationFailed, Fetcher
-from tools.mcpclient.oauth import MOST_STEPS_UP, begin, client_credentials, finish, refreshed
-from tools.mcpclient.oauth_clients import Identity, OAuthClient
-from tools.mcpclient.oauth_tokens import Pending, Tokens
+from tools.mcpclient.authorization_servers import (
+    AuthorizationFailed,
+    ClientIdentity,
+    Fetcher,
+    OAuthClient,
+)
+from tools.mcpclient.errors import (
+    NO_CHALLENGE,
+    AuthenticationChallenge,
+    InvalidAnswer,
+    UpstreamUnavailable,
+    parse_challenge,
+)
+from tools.mcpclient.oauth import (
+    MOST_STEP_UPS,
+    OAuthTokens,
+    PendingAuthorization,
+    begin_authorization,
+    finish_authorization,
+    refresh_tokens,
+    request_client_credentials,
+)
 
-IDENTITY = Identity("https://crib.example/back")
+IDENTITY = ClientIdentity("https://crib.example/back")
 
 
 def run(work):
@@ -46,13 +62,15 @@ def fetch():
 def consent(server, fetch):
     """Completes the authorization redirect; `change` overrides parameters of the callback."""
 
-    def go(identity=IDENTITY, challenge=NOTHING_SAID, previous=None, **change):
+    def go(identity=IDENTITY, challenge=NO_CHALLENGE, previous=None, **change):
         async def begin_and_finish():
-            url, pending = await begin(fetch, server.url, identity, challenge, previous)
+            url, pending = await begin_authorization(
+                fetch, server.url, identity, challenge, previous
+            )
             answer = await fetch("GET", url, [], b"")
             back = dict(parse_qsl(urlsplit(answer.headers["location"]).query)) | change
             back = {name: value for name, value in back.items() if value is not None}
-            return await finish(fetch, pending, back)
+            return await finish_authorization(fetch, pending, back)
 
         return run(begin_and_finish())
 
@@ -60,7 +78,7 @@ def consent(server, fetch):
 
 
 def begin_consent(server, fetch, identity=IDENTITY, **options):
-    return run(begin(fetch, server.url, identity, **options))
+    return run(begin_authorization(fetch, server.url, identity, **options))
 
 
 def test_consent_brings_tokens_bound_to_issuer_and_resource(server, consent):
@@ -75,8 +93,8 @@ def test_consent_brings_tokens_bound_to_issuer_and_resource(server, consent):
 
 def test_a_refresh_token_that_was_replaced_is_not_sent_again(server, fetch, consent):
     first = consent()
-    second = run(refreshed(fetch, first))
-    third = run(refreshed(fetch, second))
+    second = run(refresh_tokens(fetch, first))
+    third = run(refresh_tokens(fetch, second))
 
     sent = [form.get("refresh_token") for form in server.forms]
     assert sent == [None, first.refresh, second.refresh]
@@ -88,7 +106,7 @@ def test_a_refused_refresh_says_so_without_the_secret(server, fetch, consent):
     server.refused.add(tokens.refresh)
 
     with pytest.raises(AuthorizationFailed) as refusal:
-        run(refreshed(fetch, tokens))
+        run(refresh_tokens(fetch, tokens))
 
     assert refusal.value.error == "invalid_grant"
     assert tokens.refresh not in str(refusal.value)
@@ -98,8 +116,8 @@ def test_a_server_that_is_down_does_not_end_the_authorization(server, fetch, con
     tokens = consent()
     server.web.replies["/token"] = Reply(503)
 
-    with pytest.raises(NeverBegan):
-        run(refreshed(fetch, tokens))
+    with pytest.raises(UpstreamUnavailable):
+        run(refresh_tokens(fetch, tokens))
 
 
 def test_metadata_of_another_issuer_is_refused(server, fetch):
@@ -165,14 +183,14 @@ def test_an_answer_that_is_not_ours_redeems_no_code(server, consent, change):
 def test_an_answer_without_a_token_that_can_be_used_is_refused(server, consent, body):
     server.web.replies["/token"] = Reply(200, [], body)
 
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidAnswer):
         consent()
 
 
 def test_an_endless_answer_is_not_read_to_its_end(server, consent):
     server.web.replies["/token"] = endless()
 
-    with pytest.raises(Unusable, match="authorization server answered with more than"):
+    with pytest.raises(InvalidAnswer, match="authorization server answered with more than"):
         consent()
 
 
@@ -189,20 +207,20 @@ def test_a_redirect_of_the_token_request_is_not_followed(server, consent):
 def test_an_endpoint_that_is_not_https_is_refused(server, fetch, url):
     server.metadata["token_endpoint"] = url
 
-    with pytest.raises((AuthorizationFailed, Unusable)):
+    with pytest.raises((AuthorizationFailed, InvalidAnswer)):
         begin_consent(server, fetch)
 
 
 def test_an_address_that_the_operator_did_not_open_is_not_called(server, fetch):
     server.resource["authorization_servers"] = ["https://10.0.0.1"]
 
-    with pytest.raises(NeverBegan, match="authorization server cannot be reached"):
+    with pytest.raises(UpstreamUnavailable, match="authorization server cannot be reached"):
         begin_consent(server, fetch)
 
 
 def test_a_step_up_keeps_what_was_asked_before(server, fetch, consent):
     tokens = consent()
-    wanted = Challenge(scope=("write",), error="insufficient_scope")
+    wanted = AuthenticationChallenge(scope=("write",), error="insufficient_scope")
 
     _, pending = begin_consent(server, fetch, challenge=wanted, previous=tokens)
 
@@ -211,7 +229,7 @@ def test_a_step_up_keeps_what_was_asked_before(server, fetch, consent):
 
 
 def test_a_step_up_that_asks_for_nothing_new_is_given_up(server, fetch, consent):
-    wanted = Challenge(scope=("tools",), error="insufficient_scope")
+    wanted = AuthenticationChallenge(scope=("tools",), error="insufficient_scope")
 
     with pytest.raises(AuthorizationFailed, match="consent did not bring"):
         begin_consent(server, fetch, challenge=wanted, previous=consent())
@@ -219,10 +237,10 @@ def test_a_step_up_that_asks_for_nothing_new_is_given_up(server, fetch, consent)
 
 def test_steps_up_have_an_end(server, fetch, consent):
     tokens = consent()
-    for number in range(MOST_STEPS_UP):
-        wanted = Challenge(scope=(f"more{number}",), error="insufficient_scope")
+    for number in range(MOST_STEP_UPS):
+        wanted = AuthenticationChallenge(scope=(f"more{number}",), error="insufficient_scope")
         tokens = consent(challenge=wanted, previous=tokens)
-    wanted = Challenge(scope=("one-more",), error="insufficient_scope")
+    wanted = AuthenticationChallenge(scope=("one-more",), error="insufficient_scope")
 
     with pytest.raises(AuthorizationFailed, match="consent did not bring"):
         begin_consent(server, fetch, challenge=wanted, previous=tokens)
@@ -242,11 +260,11 @@ def test_a_client_that_was_entered_for_another_issuer_is_not_named(server, fetch
     entered = OAuthClient("own", "secret", issuer="https://idp.example")
 
     with pytest.raises(AuthorizationFailed, match="another authorization server"):
-        begin_consent(server, fetch, Identity(IDENTITY.redirect_uri, registered=entered))
+        begin_consent(server, fetch, ClientIdentity(IDENTITY.redirect_uri, registered=entered))
 
 
 def test_a_document_names_the_client_only_where_documents_are_taken(server, fetch):
-    identity = Identity(IDENTITY.redirect_uri, document="https://crib.example/client.json")
+    identity = ClientIdentity(IDENTITY.redirect_uri, document="https://crib.example/client.json")
     _, without = begin_consent(server, fetch, identity)
     server.metadata["client_id_metadata_document_supported"] = True
     _, pending = begin_consent(server, fetch, identity)
@@ -264,7 +282,7 @@ def test_offline_access_is_asked_for_where_it_is_offered(server, fetch):
 
 def test_a_client_credentials_grant_needs_no_consent(server, fetch):
     own = OAuthClient("own", "se:cret")
-    tokens = run(client_credentials(fetch, server.url, own))
+    tokens = run(request_client_credentials(fetch, server.url, own))
 
     assert tokens.access == "access-1"
     assert server.clients == ["own:se:cret"]
@@ -275,8 +293,8 @@ def test_what_is_stored_comes_back_and_shows_no_secret(server, fetch, consent):
     tokens = consent()
     kept = [json.loads(json.dumps(one.stored())) for one in (pending, tokens)]
 
-    assert Pending.restored(kept[0]) == pending
-    assert Tokens.restored(kept[1]) == tokens
+    assert PendingAuthorization.restored(kept[0]) == pending
+    assert OAuthTokens.restored(kept[1]) == tokens
     secrets = (pending.state, pending.verifier, tokens.access, tokens.refresh, "client/secret")
     assert not any(one in f"{pending!r}{tokens!r}" for one in secrets)
 
@@ -284,17 +302,20 @@ def test_what_is_stored_comes_back_and_shows_no_secret(server, fetch, consent):
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ("", Challenge()),
-        ("Basic realm=x", Challenge()),
-        ('Bearer scope="a  b a"', Challenge(scope=("a", "b"))),
-        ('Basic realm="x", Bearer error=invalid_token', Challenge(error="invalid_token")),
+        ("", AuthenticationChallenge()),
+        ("Basic realm=x", AuthenticationChallenge()),
+        ('Bearer scope="a  b a"', AuthenticationChallenge(scope=("a", "b"))),
+        (
+            'Basic realm="x", Bearer error=invalid_token',
+            AuthenticationChallenge(error="invalid_token"),
+        ),
         (
             'bearer resource_metadata="https://a/\\"b", error="insufficient_scope"',
-            Challenge('https://a/"b', error="insufficient_scope"),
+            AuthenticationChallenge('https://a/"b', error="insufficient_scope"),
         ),
-        ('Bearer scope="\x01", error="<script>"', Challenge()),
-        ("Bearer " + "a" * 100_000, Challenge()),
+        ('Bearer scope="\x01", error="<script>"', AuthenticationChallenge()),
+        ("Bearer " + "a" * 100_000, AuthenticationChallenge()),
     ],
 )
 def test_a_challenge_is_read_as_far_as_it_can_be(header, expected):
-    assert read_challenge(header) == expected
+    assert parse_challenge(header) == expected

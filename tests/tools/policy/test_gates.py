@@ -14,9 +14,9 @@ from tools.accounts.callers import caller_of_agent, caller_of_user
 from tools.catalog.registry import registry
 from tools.catalog.snapshot import Snapshot
 from tools.errors import Refused
-from tools.execution import admission, draft_run, performance
-from tools.execution.pipeline import admit
-from tools.insight import explain, tool_reach
+from tools.execution import accept, claim
+from tools.execution.admit import admit
+from tools.insight import draft_run, explain, tool_reach
 from tools.insight.explain import Explanation
 from tools.insight.replay import Combination, World
 from tools.insight.tool_reach import CallerToolReach, reaches
@@ -34,8 +34,8 @@ NAMES = [
     "network", "rate", "validate_arguments", "budget", "confirmation",
 ]  # fmt: skip
 SKIPPED = {
-    "admission": admission.SKIPPED,
-    "claim": performance.SKIPPED,
+    "admission": accept.SKIPPED,
+    "claim": claim.SKIPPED,
     "explanation": explain.SKIPPED,
     "draft run": draft_run.SKIPPED,
     "what-if": tool_reach.SKIPPED,
@@ -91,7 +91,7 @@ class Walkers:
         )
 
     def claim(self) -> bool:
-        claimed = performance.claim(self._accepted.pk, "test")
+        claimed = claim.claim(self._accepted.pk, "test")
         assert claimed is not None
         return claimed.result is None or claimed.result.error_code != "added"
 

@@ -16,7 +16,7 @@ from tools.catalog import actions
 from tools.catalog.registry import registry
 from tools.catalog.sandbox import profiles
 from tools.errors import Refused
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.licensing import tiers
 from tools.models import LicenseTier, Tool
 from tools.policy.isolation_levels import effective_level

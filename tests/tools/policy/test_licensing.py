@@ -23,7 +23,8 @@ from tools.catalog.builtins import install_builtins
 from tools.catalog.sandbox import profiles
 from tools.catalog.tiers import state_now, tier_now
 from tools.errors import Forbidden, Malformed, Refused, ToolcribError
-from tools.execution.pipeline import admit, perform
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.licensing import licenses
 from tools.licensing import tiers as tier_actions
 from tools.models import LicenseTier, Organization, Tool, ToolStatus

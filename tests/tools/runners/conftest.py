@@ -10,8 +10,8 @@ from tests.stubs import llm
 from tests.stubs.mcp import mcp_serving
 from tests.tools.approval_requests import ended_execution
 from tools.catalog.mcp import mcp_import, mcp_servers
-from tools.catalog.mcp.upstreams import hub
-from tools.execution.pipeline import perform
+from tools.catalog.mcp.upstreams import client_pool
+from tools.execution.perform import perform
 from tools.models import Execution
 from tools.models import Tool as ToolRow
 
@@ -44,7 +44,7 @@ def server(organization, stub):
         by=factories.actor(organization),
     )
     yield row
-    hub().forget(str(row.pk))
+    client_pool().forget_server(str(row.pk))
 
 
 @pytest.fixture

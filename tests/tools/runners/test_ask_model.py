@@ -13,7 +13,8 @@ from tests.stubs.web import Reply
 from tests.tools.limits import allowance_fixtures
 from tests.tools.runners.conftest import KEY
 from tools.errors import InvalidCall, QuotaExceeded, Refused
-from tools.execution.pipeline import admit, perform
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.llm import model_replies
 from tools.models import Execution
 

@@ -13,7 +13,8 @@ from config.settings import WORKER_THREADS
 from tests import factories
 from tests.api import Api
 from tests.stubs.mcp import McpStub
-from tools.execution import actions, capacity
+from tools.execution import answer as actions
+from tools.execution import dispatch
 from tools.models import Agent, Execution, McpServer, Tool, Transport
 
 pytestmark = pytest.mark.usefixtures("without_workers", "loopback_is_open")
@@ -28,7 +29,7 @@ def api(agent: Agent) -> Api:
 def dispatched(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The executions that are sent to workers."""
     found: list[object] = []
-    monkeypatch.setattr(actions, "tell", found.extend)
+    monkeypatch.setattr(actions, "wake_workers", found.extend)
     return found
 
 
@@ -129,12 +130,12 @@ def test_workers_perform_what_has_no_place_here(
 ) -> None:
     imported()
     for _ in range(WORKER_THREADS):
-        assert capacity.take(wait=False)
+        assert dispatch.take_thread(wait=False)
     try:
         answer = api.execute("echo", {"a": 1}, options={"wait_s": 1, "timeout": "PT1S"})
     finally:
         for _ in range(WORKER_THREADS):
-            capacity.give()
+            dispatch.release_thread()
     assert answer.json()["status"] == "Pending"
     assert len(dispatched) == 1
 

@@ -9,8 +9,9 @@ from tests import factories
 from tests.stubs import web
 from tests.stubs.web import Raw, Reply
 from tests.tools.approval_requests import attempted_in_thread
-from tools.execution import actions
-from tools.execution.pipeline import admit, perform
+from tools.execution import answer
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -260,7 +261,7 @@ def test_a_cancelled_call_hangs_up_on_the_endpoint(agent, endpoint):
     execution = admit(factories.caller(agent), call)
     thread = attempted_in_thread(execution)
     endpoint.received()
-    actions.cancel(execution=execution, caller=factories.caller(agent))
+    answer.cancel(execution=execution, caller=factories.caller(agent))
     thread.join(30)
     go_on.set()
     assert not thread.is_alive()

@@ -13,11 +13,11 @@ from tests.stubs.web import Held, Raw, Reply
 from tests.tools.approval_requests import attempted_in_thread, ended_execution
 from tools.catalog.actions import register_tool
 from tools.catalog.mcp import mcp_import, mcp_servers
-from tools.catalog.mcp.upstreams import endpoint_of, hub
+from tools.catalog.mcp.upstreams import client_pool, endpoint_of
 from tools.catalog.signatures import drift
 from tools.errors import Unavailable
-from tools.execution.pipeline import perform
-from tools.mcpclient.errors import Changed
+from tools.execution.perform import perform
+from tools.mcpclient.errors import ToolChanged
 from tools.models import Execution, McpServer, OnDrift
 from tools.models import Tool as ToolRow
 
@@ -40,7 +40,7 @@ def server(organization, stub):
         by=factories.actor(organization),
     )
     yield row
-    hub().forget(str(row.pk))
+    client_pool().forget_server(str(row.pk))
 
 
 def imported(row, **item):
@@ -259,7 +259,7 @@ def test_a_cancelled_call_is_cancelled_at_its_server(agent, organization):
         held.let_go()
         thread.join(30)
         assert Execution.objects.get(pk=execution.pk).status == "Cancelled"
-        hub().forget(str(row.pk))
+        client_pool().forget_server(str(row.pk))
 
 
 def test_a_server_that_dies_is_shown_as_dead_and_since_when(agent, server, stub):
@@ -360,15 +360,15 @@ def test_no_mutation_of_a_server_reaches_a_call(server, stub):
         by=factories.actor(server.organization),
     )
     endpoint = endpoint_of(mcp_import.of_row(row))
-    approved = hub().tools(endpoint, 30).tools["echo"].digest
+    approved = client_pool().list_tools(endpoint, 30).tools["echo"].digest
     tool = stub.tools["echo"]
     for _ in range(500):
         field, value = _mutated(tool, chance)
         before = getattr(tool, field)
         setattr(tool, field, value)
-        with pytest.raises(Changed):
-            hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
+        with pytest.raises(ToolChanged):
+            client_pool().call_tool(endpoint, "echo", {}, timeout_s=30, pin=approved)
         setattr(tool, field, before)
     assert not stub.requests_for("tools/call")
-    hub().call(endpoint, "echo", {}, timeout_s=30, pin=approved)
-    hub().forget(str(row.pk))
+    client_pool().call_tool(endpoint, "echo", {}, timeout_s=30, pin=approved)
+    client_pool().forget_server(str(row.pk))

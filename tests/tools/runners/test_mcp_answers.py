@@ -16,9 +16,9 @@ from tests.tools.execution.in_process_worker import work_off
 from tests.tools.runners.conftest import LINK, PNG, PROMISED, ask, part
 from tools.catalog.actions import update_tool
 from tools.definitions.values.strict_json import MAX_DIGITS
-from tools.execution import actions
-from tools.execution.pipeline import perform
-from tools.execution.redacted import redacted
+from tools.execution import answer
+from tools.execution.outputs import redacted
+from tools.execution.perform import perform
 from tools.models import Execution
 from tools.models import Tool as ToolRow
 
@@ -71,7 +71,7 @@ def test_an_integer_is_exact_from_step_to_step_of_a_chain(agent, organization, i
     ]
     definition = {"name": "both", "type": "chain", "description": "Both.", "parameters": []}
     factories.register(organization, definition | {"implementation": {"chain": {"steps": steps}}})
-    begun = actions.execute(
+    begun = answer.execute(
         caller=factories.caller(agent), call=factories.call("both", {}), wait_s=0
     )
     work_off(organization)

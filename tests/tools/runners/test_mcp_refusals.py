@@ -14,9 +14,9 @@ from tools.catalog.mcp import mcp_servers
 from tools.catalog.registry import registry
 from tools.definitions.results import Status
 from tools.errors import Refused
-from tools.execution.context import Result
-from tools.execution.redacted import redacted
-from tools.execution.running import settle
+from tools.execution.call import Result
+from tools.execution.outputs import redacted
+from tools.execution.run import apply_definition
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed", "loopback_is_open")
@@ -35,7 +35,7 @@ def refused_nulls(organization):
         organization.refresh_from_db()
         tool = registry.snapshot(organization.pk, organization.revision).tool("nulls")
         result = Result(Status.SUCCESS, output=output)
-        settle(tool, result)
+        apply_definition(tool, result)
         assert (result.error_code, result.output) == ("OUTPUT_INVALID", None)
         assert result.error_details["places"] == ["/foo"]
         return result.error_details.get("answer")

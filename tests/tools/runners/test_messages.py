@@ -21,7 +21,8 @@ from tests.tools.approval_requests import (
 )
 from tools.catalog.actions import update_tool
 from tools.errors import Malformed
-from tools.execution.performance import RUN, claim
+from tools.execution.claim import claim
+from tools.execution.perform import RUN
 from tools.messaging import message_channels, outbox
 from tools.models import Execution, InboxItem, Message, MessageChannel
 

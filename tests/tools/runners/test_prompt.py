@@ -13,8 +13,9 @@ from tests.tools.approval_requests import attempted_in_thread
 from tests.tools.limits import allowance_fixtures
 from tests.tools.runners.conftest import KEY
 from tools.errors import QuotaExceeded
-from tools.execution import actions
-from tools.execution.pipeline import admit, perform
+from tools.execution import answer as actions
+from tools.execution.admit import admit
+from tools.execution.perform import perform
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")

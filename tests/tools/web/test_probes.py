@@ -15,7 +15,7 @@ from django.test import Client
 from sandbox import wire
 from sandbox.daemon.trials.capability import Capability, LevelCapability
 from sandbox.spec import IsolationLevel
-from tools.execution.isolation import watch
+from tools.runners.isolation import watch
 from tools.web import probes
 
 FULL = Capability(

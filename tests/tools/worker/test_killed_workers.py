@@ -7,7 +7,7 @@ from tests import factories
 from tests.conditions import until
 from tests.tools.execution.in_process_worker import calls_of
 from tests.tools.execution.workers import killed, stopped, taken_by, worker
-from tools.execution import actions
+from tools.execution import answer
 from tools.models import Execution
 
 pytestmark = [pytest.mark.usefixtures("committed"), pytest.mark.timeout(300)]
@@ -24,7 +24,7 @@ def call(organization):
 
     def execute(name, parameters):
         asked = factories.call(name, parameters, group=GROUPS)
-        return actions.execute(caller=factories.caller(agent), call=asked, wait_s=0)
+        return answer.execute(caller=factories.caller(agent), call=asked, wait_s=0)
 
     return execute
 

@@ -13,8 +13,8 @@ from django.db.models.functions import Now
 from tests import factories
 from tests.conditions import until
 from tests.tools.execution.workers import taken_by, worker
-from tools.execution import capacity
-from tools.execution.claiming import Turn
+from tools.execution import dispatch
+from tools.execution.dispatch import Turn
 from tools.models import Execution
 from tools.worker import polling
 from tools.worker.polling import PollBackoff, Poller
@@ -84,14 +84,14 @@ def test_a_worker_without_redis_runs_what_was_accepted(crib, call):
 @pytest.mark.usefixtures("committed")
 def test_a_worker_without_a_free_thread_takes_nothing(call, settings):
     held = 0
-    while capacity.take(wait=False):
+    while dispatch.take_thread(wait=False):
         held += 1
     try:
         assert held == settings.WORKER_THREADS
         assert not Poller()._begin(Turn(call().pk), broker_answers=False)
     finally:
         for _ in range(held):
-            capacity.give()
+            dispatch.release_thread()
 
 
 def test_many_calls_without_a_dispatch_mean_a_silent_consumer():
@@ -100,7 +100,7 @@ def test_many_calls_without_a_dispatch_mean_a_silent_consumer():
         poller._reason(broker_answers=True) for _ in range(polling.CONSUMER_SILENT_AFTER + 1)
     ]
     assert reasons == ["hint_late"] * (polling.CONSUMER_SILENT_AFTER - 1) + ["consumer_silent"] * 2
-    capacity.hinted.beat()
+    dispatch.dispatched.beat()
     assert poller._reason(broker_answers=True) == "hint_late"
     assert poller._reason(broker_answers=False) == "redis_silent"
 

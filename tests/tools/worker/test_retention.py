@@ -104,7 +104,7 @@ def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent,
         organization=agent.organization, execution=execution, tool_name="echo", from_state="a",
         to_state="b",
     )  # fmt: skip
-    events.append(execution.pk, EventType.IN_PROGRESS, "It goes on.")
+    events.append_event(execution.pk, EventType.IN_PROGRESS, "It goes on.")
     completed_execution(stranger, OLD), completed_execution(agent, YOUNG)
     count = execution.events.count()
     retention.delete_expired_rows()
@@ -178,7 +178,7 @@ def test_events_and_transitions_may_go_before_their_calls(agent, echo, settings)
     settings.RETENTION_DAYS = settings.RETENTION_DAYS | {"executions": 0}
     old, waiting = completed_execution(agent, OLD), factories.execution(agent)
     for one in (old, waiting):
-        events.append(one.pk, EventType.IN_PROGRESS, "It goes on.")
+        events.append_event(one.pk, EventType.IN_PROGRESS, "It goes on.")
         one.events.update(created_at=ago(OLD))
     moves = [
         StateTransition.objects.create(

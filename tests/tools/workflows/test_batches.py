@@ -12,10 +12,13 @@ from tools.accounts import account_actions
 from tools.approvals import decisions
 from tools.catalog import actions as catalog
 from tools.errors import Refused
-from tools.execution import actions, claiming, composition, performance, session_actions
-from tools.execution.pipeline import perform
+from tools.execution import answer, dispatch
+from tools.execution import perform as execution_pipeline
+from tools.execution.claim import claim
+from tools.execution.perform import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.worker import reaper
+from tools.workflows import session_actions
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 BREAKS = "def main(parameters):\n    raise ValueError('no')\n"
@@ -40,7 +43,7 @@ def batch(agent, *inputs, group=("default", "composition"), **options):
         group=None if session else list(group),
         session=session,
     )
-    return actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+    return answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
 
 
 def done(agent, *inputs, **options):
@@ -107,7 +110,7 @@ def test_a_batch_with_open_calls_is_not_claimed(agent):
     perform(execution.pk)
     row = Execution.objects.get(pk=execution.pk)
     assert row.parked and row.lease_until is None
-    assert execution.pk not in [turn.execution_id for turn in claiming.next_waiting(100)]
+    assert execution.pk not in [turn.execution_id for turn in dispatch.next_waiting(100)]
     assert perform(execution.pk) == []
     assert Execution.objects.get(pk=execution.pk).fence == row.fence
 
@@ -123,7 +126,7 @@ def test_a_parked_batch_never_expires_in_the_queue(agent):
     execution = batch(agent, call_body("a"))
     perform(execution.pk)
     Execution.objects.filter(pk=execution.pk).update(queued_at="2020-01-01T00:00:00Z")
-    claiming.drop_expired()
+    dispatch.drop_expired()
     assert Execution.objects.get(pk=execution.pk).status == "Pending"
     work_off(agent.organization)
     assert Execution.objects.get(pk=execution.pk).status == "Success"
@@ -173,7 +176,7 @@ def test_cancelling_it_cancels_what_is_open_and_begins_nothing_more(agent):
         agent, call_body("a"), call_body("b"), call_body("c"), mode="parallel", max_parallel=2
     )
     perform(execution.pk)
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
     work_off(agent.organization)
     row = Execution.objects.get(pk=execution.pk)
     assert (row.status, row.error_code) == ("Cancelled", "CANCELLED")
@@ -216,9 +219,9 @@ def test_a_turn_that_was_lost_is_taken_again_and_makes_no_call_twice(agent, monk
     execution = batch(agent, call_body("a"), call_body("b"), call_body("c"))
     perform(execution.pk)
     with monkeypatch.context() as patch:
-        patch.setattr(composition, "may_go_on", lambda _: [])
+        patch.setattr(execution_pipeline, "resumable_calls", lambda _: [])
         perform(calls_of(execution).get().pk)
-    assert performance.claim(execution.pk, "gone") is not None  # and the worker is killed
+    assert claim(execution.pk, "gone") is not None  # and the worker is killed
     Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
     work_off(agent.organization)
@@ -309,7 +312,7 @@ def test_calls_in_a_session_move_its_state_one_by_one(agent, organization):
 def test_the_door_of_batches_needs_no_grant_of_its_tool(agent, organization):
     plain = factories.agent(organization, groups=["default"])
     call = factories.call("run_batch", {"inputs": [call_body("a")]}, at_its_door=True)
-    execution = actions.execute(caller=factories.caller(plain), call=call, wait_s=0)
+    execution = answer.execute(caller=factories.caller(plain), call=call, wait_s=0)
     work_off(organization)
     assert statuses(Execution.objects.get(pk=execution.pk)) == ["Success"]
     with pytest.raises(Refused):
@@ -320,7 +323,7 @@ def test_no_other_tool_is_reached_through_that_door(organization, agent):
     factories.tool(organization, "secret", group=["vault"])
     call = factories.call("secret", {"text": "x"}, at_its_door=True)
     with pytest.raises(Refused, match="not in a requested group"):
-        actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+        answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
 
 
 def test_events_tell_how_far_it_is(agent):
@@ -353,7 +356,7 @@ def test_a_switched_off_schema_lets_nothing_else_in(agent, organization):
     changed(organization, "run_batch", argument_validation="off")
     for wrong in ({}, {"inputs": 3}, {"inputs": [1]}, {"inputs": [{"tool_name": "x"}]}):
         call = factories.call("run_batch", wrong, group=["composition"])
-        execution = actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+        execution = answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
         work_off(organization)
         assert Execution.objects.get(pk=execution.pk).error_code == "INPUTS_WRONG"
 
@@ -368,11 +371,11 @@ def test_the_consent_to_a_batch_is_good_for_its_calls_while_a_lost_turn_waits(
     execution = batch(agent, *inputs, mode="parallel", max_parallel=2)
     approve(Confirmation.objects.get(execution=execution), approver(organization))
     with monkeypatch.context() as patch:
-        patch.setattr(composition, "may_go_on", lambda _: [])
+        patch.setattr(execution_pipeline, "resumable_calls", lambda _: [])
         perform(execution.pk)
         first, second = calls_of(execution)
         perform(first.pk)
-        assert performance.claim(execution.pk, "gone") is not None  # and the worker is killed
+        assert claim(execution.pk, "gone") is not None  # and the worker is killed
         Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
         reaper.reap()
         perform(second.pk)

@@ -5,7 +5,7 @@ import pytest
 from tests import factories
 from tests.tools.approval_requests import approve, approver
 from tests.tools.execution.in_process_worker import calls_of, work_off
-from tools.execution import actions
+from tools.execution import answer
 from tools.models import Confirmation, Execution
 
 pytestmark = pytest.mark.usefixtures("without_workers")
@@ -25,7 +25,7 @@ def called(agent, name, parameters):
         {"tool_name": name, "parameters": parameters},
         group=["default", "composition"],
     )
-    execution = actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+    execution = answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
     work_off(agent.organization)
     return Execution.objects.get(pk=execution.pk)
 

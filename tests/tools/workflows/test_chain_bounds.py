@@ -17,9 +17,10 @@ from tests.tools.workflows.test_chains import (
 from tools.approvals import decisions
 from tools.definitions.chains.chain_document import MOST_ITEMS, MOST_STEPS
 from tools.errors import InvalidDefinition
-from tools.execution import actions, composing, session_actions
+from tools.execution import answer
 from tools.models import Confirmation
 from tools.policy.call_gates import MOST_DEPTH
+from tools.workflows import nested_calls, session_actions
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 MANY = "def main(parameters):\n    return list(range(int(parameters['text'])))\n"
@@ -60,7 +61,7 @@ def in_a_session(agent, name="chain"):
     caller = factories.caller(agent)
     session, _ = session_actions.open_session(caller=caller, group=["default"], state=None)
     call = factories.call(name, {"text": "input"}, session=str(session.pk))
-    execution = actions.execute(caller=caller, call=call, wait_s=0)
+    execution = answer.execute(caller=caller, call=call, wait_s=0)
     work_off(agent.organization)
     session.refresh_from_db()
     return reload(execution), session
@@ -113,7 +114,7 @@ def test_a_loop_over_a_list_that_is_too_long_makes_no_call(agent, organization):
 
 
 def test_a_run_makes_so_many_calls_and_not_more(agent, organization, monkeypatch):
-    monkeypatch.setattr(composing, "MOST_CALLS", 3)
+    monkeypatch.setattr(nested_calls, "MOST_CALLS", 3)
     chain(organization, step("one"), step("two"), step("three"), name="fits")
     chain(organization, step("one"), step("two"), step("three"), step("four"), name="more")
     assert done(agent, "fits").status == "Success"

@@ -17,11 +17,13 @@ from tests.tools.workflows.test_chains import (
     step,
 )
 from tools.catalog import actions as catalog
-from tools.execution import actions, composing, performance, stumbling
-from tools.execution.pipeline import perform
+from tools.execution import answer, requeue
+from tools.execution.claim import claim
+from tools.execution.finish import finish
+from tools.execution.perform import RUN, compose, perform
 from tools.models import Execution, Tool
 from tools.worker import reaper
-from tools.workflows import call_attempts, chains
+from tools.workflows import call_attempts, chains, nested_calls
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 ENDS = {"TIMEOUT": "import time\ndef main(parameters):\n    time.sleep(9)\n", "ERR": FAILS}
@@ -41,7 +43,7 @@ def steps(execution, name):
 
 
 def cancel(agent, execution):
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
 
 
 def test_cancelling_a_run_leaves_alone_what_undoes(agent, organization):
@@ -76,7 +78,7 @@ def test_a_call_that_could_not_be_made_in_the_last_turn_is_remembered(agent, org
 
 
 def test_a_limit_of_calls_ends_a_run_as_its_step_says(agent, organization, monkeypatch):
-    monkeypatch.setattr(composing, "MOST_CALLS", 3)
+    monkeypatch.setattr(nested_calls, "MOST_CALLS", 3)
     undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
     loop = {"for_each": ["a", "b", "c", "d"], "parallel": 4, "text": {"$item": ""}}
     chain(organization, step("one", **loop, compensate_with=undo, on_error="compensate"))
@@ -89,7 +91,7 @@ def test_a_limit_of_calls_ends_a_run_as_its_step_says(agent, organization, monke
 
 @pytest.mark.part("calls")
 def test_what_undoes_is_made_beyond_the_limit_of_calls(agent, organization, monkeypatch):
-    monkeypatch.setattr(composing, "MOST_CALLS", 4)
+    monkeypatch.setattr(nested_calls, "MOST_CALLS", 4)
     undo = {"tool_name": "say", "parameters": {"text": {"$item": ""}}}
     loop = {"for_each": ["a", "b", "c", "d"], "text": {"$item": ""}, "compensate_with": undo}
     chain(organization, step("one", **loop), step("two", on_error="compensate"))
@@ -160,7 +162,7 @@ def test_a_run_whose_worker_was_lost_too_often_says_what_it_has_done(agent, orga
     perform(calls_of(execution).get().pk)
     Execution.objects.filter(pk=execution.pk).update(wake_at=Now())
     for _ in range(3):
-        assert performance.claim(execution.pk, "gone") is not None
+        assert claim(execution.pk, "gone") is not None
         Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
         reaper.reap()
     assert reload(execution).error_code == "WORKER_LOST"
@@ -173,8 +175,8 @@ def test_a_run_that_no_worker_can_begin_again_says_what_it_has_done(agent, organ
     execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
-    for _ in range(stumbling.MOST_STUMBLES):
-        stumbling.count(execution.pk, ValueError())
+    for _ in range(requeue.MOST_FAILED_CLAIMS):
+        requeue.count_failed_claim(execution.pk, ValueError())
     work_off(organization)
     assert reload(execution).error_code == "POISONED"
     assert steps(execution, "committed") == ["one"]
@@ -185,14 +187,14 @@ def test_a_run_that_is_cancelled_as_it_succeeds_is_undone_where_that_was_said(ag
     chain(organization, step("one", compensate_with=UNDO), on_cancel="compensate")
     execution = begin_chain(agent)
     perform(execution.pk)
-    claimed = performance.claim(calls_of(execution).get().pk, "test")
-    for one in performance.RUN:  # without the turn of its run that would follow
+    claimed = claim(calls_of(execution).get().pk, "test")
+    for one in RUN:  # without the turn of its run that would follow
         one(claimed)
-    last = performance.claim(execution.pk, "test")
-    performance.compose(last)
+    last = claim(execution.pk, "test")
+    compose(last)
     assert last.result.status == "Success"
     cancel(agent, execution)
-    performance.finish(last)
+    finish(last)
     work_off(organization)
     assert (reload(execution).status, steps(execution, "compensated")) == ("Cancelled", ["one"])
 

@@ -11,8 +11,10 @@ from tests.tools.approval_requests import approve, approver
 from tests.tools.execution.in_process_worker import calls_of, work_off
 from tools.accounts import account_actions
 from tools.catalog import actions as catalog
-from tools.execution import actions, composition, performance
-from tools.execution.pipeline import perform
+from tools.execution import answer
+from tools.execution import perform as execution_pipeline
+from tools.execution.claim import claim
+from tools.execution.perform import perform
 from tools.models import Confirmation, Execution, Tool
 from tools.worker import reaper
 from tools.workflows import call_attempts, chains
@@ -54,7 +56,7 @@ def step(name="one", tool="say", text="x", **more):
 
 def begin_chain(agent, name="chain", **more):
     call = factories.call(name, {"text": "input"}, **more)
-    return actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+    return answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
 
 
 def done(agent, name="chain", **more):
@@ -273,7 +275,7 @@ def test_an_effect_without_an_observed_end_is_reported_as_unknown(agent, organiz
     execution = begin_chain(agent)
     perform(execution.pk)
     call = calls_of(execution).get()
-    performance.claim(call.pk, "gone")
+    claim(call.pk, "gone")
     Execution.objects.filter(pk=call.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
     work_off(organization)
@@ -287,7 +289,7 @@ def test_what_may_have_had_its_effect_is_not_tried_again(agent, organization):
     chain(organization, step("one", "outside", retries={"attempts": 3}))
     execution = begin_chain(agent)
     perform(execution.pk)
-    performance.claim(calls_of(execution).get().pk, "gone")
+    claim(calls_of(execution).get().pk, "gone")
     calls_of(execution).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
     work_off(organization)
@@ -333,7 +335,7 @@ def test_a_cancelled_run_stops_and_is_undone_where_that_was_said(
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
     perform(execution.pk)
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
     work_off(organization)
     found = reload(execution)
     assert (found.status, places(found)["two"]) == ("Cancelled", "Cancelled")
@@ -358,9 +360,9 @@ def test_a_turn_that_was_lost_is_taken_again(agent, organization, monkeypatch):
     execution = begin_chain(agent)
     perform(execution.pk)
     with monkeypatch.context() as patch:
-        patch.setattr(composition, "may_go_on", lambda _: [])
+        patch.setattr(execution_pipeline, "resumable_calls", lambda _: [])
         perform(calls_of(execution).get().pk)
-    performance.claim(execution.pk, "gone")
+    claim(execution.pk, "gone")
     Execution.objects.filter(pk=execution.pk).update(lease_until="2020-01-01T00:00:00Z")
     reaper.reap()
     work_off(organization)

@@ -9,9 +9,10 @@ from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.limits import allowance_fixtures
 from tools.accounts.token_authentication import caller_of_token
 from tools.catalog.actions import set_enabled
-from tools.execution import actions, session_actions
-from tools.execution.pipeline import perform
+from tools.execution import answer
+from tools.execution.perform import perform
 from tools.models import Execution, LicenseTier, Organization, Session, Tool
+from tools.workflows import session_actions
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 GROUPS = ["default", "composition"]
@@ -34,7 +35,7 @@ def session(agent):
 
 def call_tool(agent, tool, parameters, *, caller=None, **fields):
     asked = fields or {"group": GROUPS}
-    execution = actions.execute(
+    execution = answer.execute(
         caller=caller or factories.caller(agent),
         call=factories.call(tool, parameters, **asked),
         wait_s=0,
@@ -89,7 +90,7 @@ def test_a_tool_that_is_gone_in_between_does_not_change_what_the_program_did(age
     first = Tool.objects.get(organization=organization, name="first")
     set_enabled(tool=first, enabled=False, by=factories.actor(organization))
     inner = calls_of(waiting).get(tool_name="careful")
-    actions.cancel(caller=factories.caller(agent), execution=inner)
+    answer.cancel(caller=factories.caller(agent), execution=inner)
     work_off(organization)
     found = Execution.objects.get(pk=waiting.pk)
     assert (found.error_code, found.error_details["line"]) == ("PROGRAM_ERROR", 2)

@@ -8,8 +8,9 @@ from django.utils import timezone
 from tests import factories
 from tests.tools.execution.in_process_worker import work_off
 from tests.tools.workflows.test_programs import FAILS, SAYS, begin_program, ran
-from tools.execution import actions, composition
-from tools.execution.pipeline import perform
+from tools.execution import answer
+from tools.execution import perform as execution_pipeline
+from tools.execution.perform import perform
 from tools.models import Execution
 from tools.workflows import programs
 
@@ -83,7 +84,7 @@ def test_a_result_that_cannot_be_written_loses_nothing_that_was_printed(agent):
 @pytest.mark.part("calls")
 def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent, monkeypatch):
     """Between two turns the timeout and a cancellation are checked."""
-    monkeypatch.setattr(composition, "may_go_on", lambda _: [])
+    monkeypatch.setattr(execution_pipeline, "resumable_calls", lambda _: [])
     execution = begin_program(
         agent, "while True:\n    call_many([('ghost', {})], errors='return')\n"
     )
@@ -91,7 +92,7 @@ def test_a_turn_takes_the_program_on_once_however_soon_its_calls_are_over(agent,
         perform(execution.pk)
         row = Execution.objects.get(pk=execution.pk)
         assert row.parked and len(row.memory["digests"]) == calls
-    actions.cancel(caller=factories.caller(agent), execution=row)
+    answer.cancel(caller=factories.caller(agent), execution=row)
     perform(execution.pk)
     assert Execution.objects.get(pk=execution.pk).status == "Cancelled"
 
@@ -104,7 +105,7 @@ def test_no_turn_may_take_longer_than_the_program_has(agent, monkeypatch):
         return perform_job(job, *rest)
 
     monkeypatch.setattr(programs, "run_program", note_timeout)
-    monkeypatch.setattr(composition, "may_go_on", lambda _: [])
+    monkeypatch.setattr(execution_pipeline, "resumable_calls", lambda _: [])
     execution = begin_program(agent, "say(text='x')")
     perform(execution.pk)
     limit_s = Execution.objects.get(pk=execution.pk).timeout_s

@@ -14,10 +14,13 @@ from tests.tools.workflows.test_chains import (
     reload,
     step,
 )
-from tools.execution import actions, claiming, composition, performance
-from tools.execution.pipeline import perform
+from tools.execution import answer, dispatch
+from tools.execution import perform as execution_pipeline
+from tools.execution.claim import claim
+from tools.execution.perform import perform
 from tools.models import Execution
 from tools.worker import reaper
+from tools.workflows import composition
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 UNDO = {"tool_name": "say", "parameters": {"text": "undo"}}
@@ -36,7 +39,7 @@ def tools(organization):
 @pytest.fixture
 def one_by_one(monkeypatch):
     """Ending a call does not perform a turn of its run: the test does."""
-    monkeypatch.setattr(composition, "may_go_on", lambda _: [])
+    monkeypatch.setattr(execution_pipeline, "resumable_calls", lambda _: [])
 
 
 def lost(execution):
@@ -71,7 +74,7 @@ def test_an_undoing_that_was_begun_is_ended_though_the_run_is_cancelled(
         perform(calls_of(execution).last().pk)
     killed_as_it_parks(execution, monkeypatch)
     assert places(execution)["undo:two"] == "Pending"
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
     work_off(organization)
     found = reload(execution)
     assert (found.status, found.error_details["step"]) == ("Failed", "three")
@@ -86,7 +89,7 @@ def test_a_run_goes_on_as_it_began_when_the_chain_is_changed_and_a_turn_is_lost(
     execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
-    assert performance.claim(execution.pk, "gone") is not None  # and the worker is killed
+    assert claim(execution.pk, "gone") is not None  # and the worker is killed
     lost(execution)
     changed(organization, {"chain": {"steps": [step("one"), step("two", text="new")]}})
     work_off(organization)
@@ -101,9 +104,9 @@ def test_a_run_whose_turn_was_lost_is_undone_when_it_is_cancelled_then(
     execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
-    assert performance.claim(execution.pk, "gone") is not None
+    assert claim(execution.pk, "gone") is not None
     lost(execution)
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
     work_off(organization)
     found = reload(execution)
     assert (found.status, found.error_code) == ("Cancelled", "CANCELLED")
@@ -115,10 +118,10 @@ def test_a_run_whose_turn_was_lost_never_expires_in_the_queue(agent, organizatio
     execution = begin_chain(agent)
     perform(execution.pk)
     perform(calls_of(execution).get().pk)
-    performance.claim(execution.pk, "gone")
+    claim(execution.pk, "gone")
     lost(execution)
     Execution.objects.filter(pk=execution.pk).update(queued_at="2020-01-01T00:00:00Z")
-    claiming.drop_expired()
+    dispatch.drop_expired()
     work_off(organization)
     assert reload(execution).status == "Success"
 
@@ -127,7 +130,7 @@ def test_a_run_that_is_lost_again_and_again_is_set_aside(agent, organization):
     chain(organization, step("one"))
     execution = begin_chain(agent)
     for _ in range(3):
-        assert performance.claim(execution.pk, "gone") is not None
+        assert claim(execution.pk, "gone") is not None
         lost(execution)
     found = reload(execution)
     assert (found.status, found.error_code) == ("Failed", "WORKER_LOST")

@@ -6,10 +6,10 @@ import pytest
 from tests import factories
 from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.tools.workflows.test_programs import SAYS, begin_program
-from tools.execution import composition
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution
 from tools.worker import reaper
+from tools.workflows import composition
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 MANY = (

@@ -7,8 +7,8 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.approval_requests import approve, approver
 from tests.tools.execution.in_process_worker import calls_of, work_off
-from tools.execution import actions
-from tools.execution.pipeline import perform
+from tools.execution import answer
+from tools.execution.perform import perform
 from tools.models import Confirmation, Execution
 from tools.workflows import programs
 
@@ -33,7 +33,7 @@ def begin_program(agent, source, **inputs):
     call = factories.call(
         "run_program", {"source": source, "inputs": inputs}, group=["default", "composition"]
     )
-    return actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+    return answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
 
 
 def ran(agent, source, **inputs):
@@ -280,7 +280,7 @@ def test_what_is_printed_is_cut_with_a_mark(agent):
 def test_cancelling_it_cancels_its_call(agent):
     execution = begin_program(agent, "say(text='x')")
     perform(execution.pk)
-    actions.cancel(caller=factories.caller(agent), execution=execution)
+    answer.cancel(caller=factories.caller(agent), execution=execution)
     work_off(agent.organization)
     assert calls_of(execution).get().status == "Cancelled"
     assert Execution.objects.get(pk=execution.pk).status == "Cancelled"

@@ -5,7 +5,7 @@ import pytest
 from tests import factories
 from tests.tools.execution.in_process_worker import work_off
 from tools.definitions.tool import definition_tokens, estimate_tokens
-from tools.execution import actions
+from tools.execution import answer
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("without_workers")
@@ -22,7 +22,7 @@ def agent(organization):
 
 def find_tools(agent, **parameters):
     call = factories.call("find_tools", parameters, group=["default", "composition"])
-    execution = actions.execute(caller=factories.caller(agent), call=call, wait_s=0)
+    execution = answer.execute(caller=factories.caller(agent), call=call, wait_s=0)
     work_off(agent.organization)
     return Execution.objects.get(pk=execution.pk)
 

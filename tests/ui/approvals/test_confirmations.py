@@ -14,7 +14,7 @@ from tests.tools.approval_requests import approve, approver, at_the_browser, cal
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
 from tools.approvals import decisions
-from tools.execution import actions
+from tools.execution import answer as actions
 from tools.models import Agent, Confirmation, Organization, Tool
 from tools.ui.approvals.confirmations import MOST_CHARACTERS
 from tools.ui.display import mixed_words, visible_pieces

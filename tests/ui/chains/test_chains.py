@@ -12,7 +12,7 @@ from tests.tools.execution.workers import stopped
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.catalog.actions import find_tool
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Organization
 from tools.ui.chains.chain_drawing import condition_words
 from tools.ui.chains.chains import CHANGED, RENAMED

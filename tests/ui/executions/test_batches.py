@@ -8,7 +8,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.ui.pages import codes, htmx, inline_code, notes, text
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution, Organization
 
 pytestmark = pytest.mark.usefixtures("without_workers")

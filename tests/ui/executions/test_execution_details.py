@@ -6,7 +6,7 @@ from django.test import Client
 from tests import factories
 from tests.tools.execution.in_process_worker import calls_of, work_off
 from tests.ui.pages import notes, text
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("without_workers")

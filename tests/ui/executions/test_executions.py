@@ -7,10 +7,10 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.pages import htmx, notes, text
-from tools.execution import session_actions
-from tools.execution.events import append
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
+from tools.execution.events import append_event
 from tools.models import Agent, Execution, Organization, Session, StateTransition
+from tools.workflows import session_actions
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_an_open_execution_fills_live_and_a_finished_one_rests(
     admin_client: Client, waiting: Execution
 ) -> None:
     address = f"/executions/{waiting.pk}/"
-    append(waiting.pk, "Warning", "<i>odd</i>")
+    append_event(waiting.pk, "Warning", "<i>odd</i>")
     live = text(admin_client.get(address, headers=htmx("moving")))
     assert f'data-live="{waiting.pk}" data-every="1"' in live
     assert "&lt;i&gt;odd" in live
@@ -100,7 +100,7 @@ def test_an_open_execution_is_sent_again_only_when_something_happened(
     live = text(admin_client.get(f"/executions/{waiting.pk}/"))
     address = live.split('data-every="1" hx-get="')[1].split('"')[0].replace("&amp;", "&")
     assert admin_client.get(address, headers=htmx("moving")).status_code == 204
-    append(waiting.pk, "Warning", "odd")
+    append_event(waiting.pk, "Warning", "odd")
     assert "odd" in text(admin_client.get(address, headers=htmx("moving")))
 
 

@@ -16,7 +16,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Agent, Execution, Organization, User
 from tools.ui.playground import playground
 from tools.ui.playground.replay import remove_redactions

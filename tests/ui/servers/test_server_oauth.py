@@ -11,7 +11,7 @@ from django.test import Client
 from tests.stubs.identity_provider import Guarded, consented, guarded_serving
 from tests.ui.pages import inline_code, notes, text
 from tests.ui.sources import server
-from tools.catalog.mcp.upstreams import hub
+from tools.catalog.mcp.upstreams import client_pool
 from tools.models import McpAuthorization, McpOAuthClient, McpServer, Organization
 
 pytestmark = pytest.mark.usefixtures("loopback_is_open")
@@ -29,7 +29,7 @@ def far(organization: Organization, stub: Guarded) -> Iterator[str]:
     server(organization, "far", stub.mcp.url)
     yield FAR
     row = McpServer.objects.get(organization=organization, name="far")
-    hub().forget(str(row.pk))
+    client_pool().forget_server(str(row.pk))
 
 
 def asked_at(client: Client, far: str) -> str:

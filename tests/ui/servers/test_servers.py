@@ -16,7 +16,7 @@ from tests.ui.pages import htmx, inline_code, notes, text
 from tests.ui.sources import server
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import opened_values
-from tools.catalog.mcp.upstreams import hub
+from tools.catalog.mcp.upstreams import client_pool
 from tools.models import McpServer, Organization, Tool
 
 FORM = {
@@ -49,7 +49,7 @@ def far(organization: Organization, stub: McpStub) -> Iterator[str]:
     server(organization, "far", stub.url)
     yield "/servers/far/"
     for one in catalog_servers(organization.pk).values():
-        hub().forget(str(one.id))
+        client_pool().forget_server(str(one.id))
 
 
 def row_of(organization: Organization, name: str = "far") -> McpServer:

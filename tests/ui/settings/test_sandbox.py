@@ -15,7 +15,7 @@ from sandbox.machine import Facts, Signs
 from sandbox.spec import Backend, IsolationLevel
 from tests.ui.conftest import Grant
 from tests.ui.pages import notes, text
-from tools.execution.isolation import watch
+from tools.runners.isolation import watch
 from tools.ui.settings.sandbox import _NO_ANSWER, capability_notice
 
 pytestmark = pytest.mark.django_db

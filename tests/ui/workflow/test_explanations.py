@@ -8,7 +8,7 @@ from django.test import Client
 from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, notes, text
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Agent, Execution, Organization
 from tools.ui.workflow.explanations import GATE_LABELS, MOST_CALLS, MOST_NAMES
 

@@ -32,10 +32,10 @@ from tools.agents.usable_tools import ToolRefusal
 from tools.definitions.chains import expressions
 from tools.definitions.chains.expressions import MissingValue, ValueTooLarge
 from tools.execution import outputs
-from tools.execution.composition import Waiting
 from tools.models import Execution
 from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptOpen
+from tools.workflows.composition import Waiting
 
 MOST_PLANS = 2
 MOST_ATTEMPTS = 3  # of a step that may be repeated
@@ -196,7 +196,7 @@ class _StepArguments:
         row = Execution.objects.get(pk=outcome.made.id)
         if row.output_expired_at is not None:
             raise MissingValue("what it gave back has expired")
-        return outputs.whole(row)
+        return outputs.load_output(row)
 
     def item(self) -> Any:
         raise MissingValue("there is no item outside a loop")

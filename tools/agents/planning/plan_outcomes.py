@@ -26,10 +26,10 @@ from tools.agents.steps import (
     observation_text,
 )
 from tools.definitions.results import REFUSED, Status
-from tools.execution.chain_boundary import last_attempt
-from tools.execution.composing import Made
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
+from tools.workflows.chain_boundary import last_attempt
+from tools.workflows.nested_calls import NestedCall
 
 PLANS, FLAWS, SETTLED, STOPPED, ANSWER = "plans", "flaws", "settled", "stopped", "answer_at"
 PLANNED, RUNNING, WAITING = "planned", "running", "waiting"
@@ -46,7 +46,7 @@ class StepOutcome:
     state: str
     code: str = ""
     message: str = ""
-    made: Made | None = None
+    made: NestedCall | None = None
     attempts: int = 0
 
     @property
@@ -158,7 +158,7 @@ class PlanCallRows(AgentCallRows):
             else StepOutcome(PLANNED)
         )
 
-    def _state(self, number: int, made: Made) -> str:
+    def _state(self, number: int, made: NestedCall) -> str:
         if made.status == Status.REQUIRES_CONFIRMATION:
             return WAITING
         if made.succeeded:
@@ -245,5 +245,5 @@ def _reply_text(move: AgentReply | None) -> str:
     return (move.answer or move.text) if move else ""
 
 
-def _observation(row: CallRow | None, made: Made) -> str:
+def _observation(row: CallRow | None, made: NestedCall) -> str:
     return observation_text(row) if row is not None else absence_text(made)

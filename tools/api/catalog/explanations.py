@@ -261,7 +261,7 @@ class ToolExplanation(CallerView):
         session = self.request.query_params.get("session")
         if session is None or about is self.caller:
             return self.effective_request()
-        found = sessions.own(about, session)
+        found = sessions.find_own_session(about, session)
         return EffectiveRequest(frozenset(found.groups), found.state)
 
     def _is_requested(self, tool: CatalogTool) -> bool:

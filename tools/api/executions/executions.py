@@ -40,9 +40,9 @@ from tools.definitions.results import Status
 from tools.definitions.values.server_sent_events import encode_event
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.errors import Malformed
-from tools.execution import actions, confirmations, events
+from tools.execution import answer, confirmations, events
 from tools.execution.call import Call
-from tools.execution.reading import readable
+from tools.execution.outputs import readable_executions
 from tools.models import Agent, Execution, ExecutionEvent, Resolution
 from tools.shapes.executions import execution_shape
 from tools.web.cursor_pagination import CursorPages, newest_first, paging_parameters
@@ -223,7 +223,7 @@ class ExecutionList(CallerView):
     def get(self, request: Request) -> Response:
         """The caller's executions, the newest first; with the permission, a person's list has those
         of others."""
-        found = readable(self.caller).shown()
+        found = readable_executions(self.caller).shown()
         if "status" in self.query:
             found = found.at_stage(self.query["status"])
         found = filter_rows(found, self._filters(), _COLUMNS)
@@ -263,7 +263,7 @@ class ExecutionDetail(CallerView):
     )
     def get(self, request: Request, execution_id: UUID) -> Response:
         """The current state; with `wait_s`, the response waits up to so long for the end."""
-        execution = actions.one_of(self.caller, execution_id)
+        execution = answer.find_execution(self.caller, execution_id)
         return _execution_response(wait_for_execution(self.caller, request, execution), held=True)
 
 
@@ -280,8 +280,8 @@ class ExecutionCancel(CallerView):
     )
     def post(self, request: Request, execution_id: UUID) -> Response:
         """Cancel it: at once when it has not begun, otherwise as soon as its worker is notified."""
-        execution = actions.one_of(self.caller, execution_id)
-        return _execution_response(actions.cancel(caller=self.caller, execution=execution))
+        execution = answer.find_execution(self.caller, execution_id)
+        return _execution_response(answer.cancel(caller=self.caller, execution=execution))
 
 
 class ExecutionResolve(CallerView):
@@ -296,8 +296,8 @@ class ExecutionResolve(CallerView):
     def post(self, request: Request, execution_id: UUID) -> Response:
         """Resolve an unknown outcome of a call. Only people may, and once."""
         word = self.body(ResolutionBody)
-        execution = actions.one_of(self.caller, execution_id)
-        execution = actions.resolve(
+        execution = answer.find_execution(self.caller, execution_id)
+        execution = answer.resolve(
             caller=self.caller,
             execution=execution,
             outcome=Resolution(word["outcome"]),
@@ -316,10 +316,10 @@ class ExecutionEvents(CallerView):
     )
     def get(self, request: Request, execution_id: UUID) -> HttpResponseBase:
         """Server-Sent Events: what happened, then what happens, until it is over."""
-        execution = actions.one_of(self.caller, execution_id)
+        execution = answer.find_execution(self.caller, execution_id)
         after = event_streams.last_event_number(request)
         return event_streams.stream_response(
-            self.caller, events.follow(execution.pk, after), _encode_execution_event
+            self.caller, events.follow_events(execution.pk, after), _encode_execution_event
         )
 
 
@@ -351,10 +351,10 @@ def execute_call(view: CallerView, call: Call, wanted: dict[str, Any]) -> Execut
     wait_s = (wanted.get("options") or {}).get("wait_s", 30)
     with event_streams.waiting_slot(view.caller) as free:  # without one it is answered 202
         wait_s = wait_s if free else 0
-        execution = actions.execute(caller=view.caller, call=call, wait_s=wait_s)
+        execution = answer.execute(caller=view.caller, call=call, wait_s=wait_s)
     note_rate(view.request, "call", execution.rate)
     view.replayed = execution.pk != call.id
-    if (refusal := actions.refusal_of(execution)) is not None:
+    if (refusal := answer.refusal_of(execution)) is not None:
         raise refusal
     return execution
 
@@ -364,7 +364,7 @@ def wait_for_execution(caller: Caller, request: Request, execution: Execution) -
     wait_s = _parse_wait_s(request.query_params.get("wait_s"))
     if wait_s and not execution.is_final:
         with event_streams.waiting_slot(caller) as free:
-            return actions.wait_for(execution, wait_s) if free else execution
+            return answer.wait_for(execution, wait_s) if free else execution
     return execution
 
 

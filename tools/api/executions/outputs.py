@@ -21,7 +21,7 @@ from tools.api.common.serializer_fields import Strict, Text
 from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
 from tools.errors import ToolcribError, Unavailable
-from tools.execution import actions, cache, outputs
+from tools.execution import answer, cache, outputs
 from tools.execution.outputs import Content
 from tools.web.reauthentication import Proof, by_method
 
@@ -78,7 +78,7 @@ class ExecutionOutput(CallerView):
 
         One range of bytes may be asked for; the ETag is the output's digest.
         """
-        content = outputs.content_of(actions.one_of(self.caller, execution_id))
+        content = outputs.content_of(answer.find_execution(self.caller, execution_id))
         if _client_has_output(request, content):
             return _add_headers(HttpResponse(status=304), content)
         try:

@@ -18,11 +18,20 @@ from tools.catalog.mcp.mcp_transports import fetcher, wait_for
 from tools.catalog.mcp.mcp_values import LONGEST_VALUE
 from tools.catalog.signatures import sealed_texts
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
-from tools.mcpclient.challenge import NOTHING_SAID, Challenge
-from tools.mcpclient.errors import NotAllowed, UpstreamFailure
-from tools.mcpclient.oauth import begin, client_credentials, finish
-from tools.mcpclient.oauth_clients import Identity, OAuthClient
-from tools.mcpclient.oauth_tokens import Pending, Tokens
+from tools.mcpclient.authorization_servers import ClientIdentity, OAuthClient
+from tools.mcpclient.errors import (
+    NO_CHALLENGE,
+    AuthenticationChallenge,
+    UpstreamFailure,
+    UpstreamRefused,
+)
+from tools.mcpclient.oauth import (
+    OAuthTokens,
+    PendingAuthorization,
+    begin_authorization,
+    finish_authorization,
+    request_client_credentials,
+)
 from tools.models import (
     CredentialScope,
     Grant,
@@ -49,10 +58,10 @@ def begin_consent(
     Raises `Malformed`, `Conflict` where consent is of no use, `Unavailable`.
     """
     key = _checked_owner(row, owner)
-    identity = Identity(redirect_uri, registered=_entered(row))
+    identity = ClientIdentity(redirect_uri, registered=_entered(row))
     known = row.authorizations.filter(owner=key).first()
     url, pending = _talked(
-        begin(
+        begin_authorization(
             fetcher(row.organization.slug),
             row.url,
             identity,
@@ -84,13 +93,18 @@ def finish_consent(*, user: User, parameters: Mapping[str, str], by: Actor) -> M
     if consent.url != row.url:
         raise Conflict("The server has another address now.", code="consent_expired")
     try:
-        pending = Pending.restored(json.loads(_unseal(row, consent.pk, bytes(consent.sealed))))
+        pending = PendingAuthorization.restored(
+            json.loads(_unseal(row, consent.pk, bytes(consent.sealed)))
+        )
     except (sealed_texts.UnreadableSealedText, ValueError):
         raise Conflict(
             "What was begun cannot be read; begin again.", code="consent_expired"
         ) from None
     return _connect(
-        row, consent.owner, _talked(finish(fetcher(row.organization.slug), pending, parameters)), by
+        row,
+        consent.owner,
+        _talked(finish_authorization(fetcher(row.organization.slug), pending, parameters)),
+        by,
     )
 
 
@@ -103,7 +117,9 @@ def connect_client(*, row: McpServer, owner: str, by: Actor) -> McpAuthorization
     known = row.authorizations.filter(owner=key).first()
     previous, challenge = _previous(row, known), _challenge(known)
     tokens = _talked(
-        client_credentials(fetcher(row.organization.slug), row.url, client, challenge, previous)
+        request_client_credentials(
+            fetcher(row.organization.slug), row.url, client, challenge, previous
+        )
     )
     return _connect(row, key, tokens, by)
 
@@ -182,19 +198,19 @@ def _checked_owner(row: McpServer, owner: str) -> str:
     return key_of(row.organization_id, owner)
 
 
-def _challenge(known: McpAuthorization | None) -> Challenge:
+def _challenge(known: McpAuthorization | None) -> AuthenticationChallenge:
     wanted = known.wanted if known else None
     if not wanted:
-        return NOTHING_SAID
-    return Challenge(wanted["metadata"], tuple(wanted["scope"]), "insufficient_scope")
+        return NO_CHALLENGE
+    return AuthenticationChallenge(wanted["metadata"], tuple(wanted["scope"]), "insufficient_scope")
 
 
-def _previous(row: McpServer, known: McpAuthorization | None) -> Tokens | None:
+def _previous(row: McpServer, known: McpAuthorization | None) -> OAuthTokens | None:
     if known is None or known.url != row.url:
         return None
     try:
         return opened(bytes(known.sealed), organization=row.organization_id, row=known.pk)
-    except NotAllowed:
+    except UpstreamRefused:
         return None
 
 
@@ -214,7 +230,7 @@ def _entered(row: McpServer) -> OAuthClient | None:
 def _talked[Got](work: Coroutine[Any, Any, Got]) -> Got:
     try:
         return wait_for(work, PATIENCE_S)
-    except NotAllowed as problem:
+    except UpstreamRefused as problem:
         raise Conflict(str(problem), code="authorization_failed") from None
     except UpstreamFailure as problem:
         raise Unavailable(str(problem), code="authorization_server_unavailable") from None
@@ -237,7 +253,7 @@ def _claim_consent(user: User, state: str) -> McpConsent:
 
 
 @transaction.atomic
-def _connect(row: McpServer, owner: str, tokens: Tokens, by: Actor) -> McpAuthorization:
+def _connect(row: McpServer, owner: str, tokens: OAuthTokens, by: Actor) -> McpAuthorization:
     Organization.objects.next_revision(row.organization_id)
     found = row.authorizations.filter(owner=owner).first()
     made = found or McpAuthorization(server=row, owner=owner)

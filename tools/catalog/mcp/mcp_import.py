@@ -18,7 +18,7 @@ from tools.catalog.mcp.mcp_definitions import mcp_definition, renew_definition
 from tools.catalog.mcp.mcp_servers import tools_of
 from tools.catalog.mcp.mcp_tokens import key_of
 from tools.catalog.mcp.mcp_values import Mask, mask_of_values
-from tools.catalog.mcp.upstreams import endpoint_of, hub
+from tools.catalog.mcp.upstreams import client_pool, endpoint_of
 from tools.catalog.signatures import drift
 from tools.definitions.mcp.listed_tools import (
     APPROVED_FIELDS,
@@ -31,8 +31,8 @@ from tools.definitions.texts.names import TOOL_NAME
 from tools.definitions.texts.tool_formats import UPSTREAM
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, NotFound, ToolcribError, Unavailable
+from tools.mcpclient.client_pool import CallStopped
 from tools.mcpclient.errors import Unauthorized, UpstreamFailure
-from tools.mcpclient.hub import Stopped
 from tools.models import McpServer, OnDrift, Organization, Tool, ToolStatus
 
 PATIENCE_S = 20.0
@@ -77,15 +77,15 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
         endpoint = endpoint_of(of_row(row), key)
         mask = mask_of_values(endpoint.secrets)
         try:
-            listing = hub().tools(endpoint, PATIENCE_S)
+            listing = client_pool().list_tools(endpoint, PATIENCE_S)
         except Unauthorized:
             if not endpoint.token:
                 raise
             endpoint = endpoint_of(of_row(row), key, refused=endpoint.token)
             mask = mask_of_values(endpoint.secrets)
-            listing = hub().tools(endpoint, PATIENCE_S)
-    except (UpstreamFailure, Stopped) as problem:
-        said = "It did not answer in time." if isinstance(problem, Stopped) else str(problem)
+            listing = client_pool().list_tools(endpoint, PATIENCE_S)
+    except (UpstreamFailure, CallStopped) as problem:
+        said = "It did not answer in time." if isinstance(problem, CallStopped) else str(problem)
         said = mask.quotation(said)
         mcp_health.note_dead(row.pk, said)
         raise _unavailable(row, said, mask.value(getattr(problem, "data", None))) from None
@@ -100,7 +100,7 @@ def refresh(*, row: McpServer, by: Actor, owner: str = "") -> McpServer:
         {**one.as_dict(), "tool": mask.quotation(one.tool), "message": mask.quotation(one.message)}
         for one in listing.findings
     ]
-    return _keep(row, tools, findings, hub().version(endpoint), by)
+    return _keep(row, tools, findings, client_pool().version(endpoint), by)
 
 
 def _unavailable(row: McpServer, message: str, data: Any) -> Unavailable:

@@ -21,11 +21,14 @@ from tools.catalog.mcp.mcp_catalog import Authorized, CatalogServer
 from tools.catalog.mcp.mcp_transports import fetcher, wait_for
 from tools.catalog.signatures import sealed_texts
 from tools.errors import Malformed
-from tools.mcpclient.challenge import Challenge
-from tools.mcpclient.errors import NeverBegan, NotAllowed, UpstreamFailure
-from tools.mcpclient.fetching import AuthorizationFailed
-from tools.mcpclient.oauth import client_credentials, refreshed
-from tools.mcpclient.oauth_tokens import Tokens
+from tools.mcpclient.authorization_servers import AuthorizationFailed
+from tools.mcpclient.errors import (
+    AuthenticationChallenge,
+    UpstreamFailure,
+    UpstreamRefused,
+    UpstreamUnavailable,
+)
+from tools.mcpclient.oauth import OAuthTokens, refresh_tokens, request_client_credentials
 from tools.models import Agent, Grant, McpAuthorization, McpServer, Organization, User
 
 AGENT, USER, NONE = "agent", "user", "none"
@@ -120,14 +123,14 @@ def _person(organization_id: UUID, name: str) -> UUID | None:
 
 def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str:
     """Empty without any consent. Renewed where it runs out, or is the one that the server
-    `refused`. Raises UpstreamFailure: `NotAllowed` where only a new consent helps."""
+    `refused`. Raises UpstreamFailure: `UpstreamRefused` where only a new consent helps."""
     known = server.authorizations.get(owner)
     if known is None:
         return ""
     if known.url != server.url:
-        raise NotAllowed(_words(server.name, owner, "consent was for another address"))
+        raise UpstreamRefused(_words(server.name, owner, "consent was for another address"))
     if known.flaw:
-        raise NotAllowed(_words(server.name, owner, known.flaw))
+        raise UpstreamRefused(_words(server.name, owner, known.flaw))
     if not refused and not _runs_out(known.expires_at):
         return opened(known.sealed, organization=server.organization_id, row=known.row).access
     try:
@@ -137,7 +140,7 @@ def access_token(server: CatalogServer, owner: str, *, refused: str = "") -> str
             connection.close()  # not held while a tool runs
 
 
-def note_wanted(server: CatalogServer, owner: str, challenge: Challenge) -> None:
+def note_wanted(server: CatalogServer, owner: str, challenge: AuthenticationChallenge) -> None:
     """Records the scope that the server requires beyond the consent: the next consent requests
     it."""
     known = server.authorizations.get(owner)
@@ -146,23 +149,25 @@ def note_wanted(server: CatalogServer, owner: str, challenge: Challenge) -> None
         McpAuthorization.objects.filter(pk=known.row).update(wanted=wanted)
 
 
-def sealed(tokens: Tokens, *, organization: UUID, row: UUID) -> bytes:
+def sealed(tokens: OAuthTokens, *, organization: UUID, row: UUID) -> bytes:
     text = json.dumps(tokens.stored(), separators=(",", ":"))
     return sealed_texts.seal(text, organization=organization, row=row, purpose=sealed_texts.MCP)
 
 
-def opened(kept: bytes, *, organization: UUID, row: UUID) -> Tokens:
-    """Raises NotAllowed: under another SECRET_KEY only a new consent helps."""
+def opened(kept: bytes, *, organization: UUID, row: UUID) -> OAuthTokens:
+    """Raises UpstreamRefused: under another SECRET_KEY only a new consent helps."""
     try:
         text = sealed_texts.unseal(
             kept, organization=organization, row=row, purpose=sealed_texts.MCP
         )
-        return Tokens.restored(json.loads(text))
+        return OAuthTokens.restored(json.loads(text))
     except (sealed_texts.UnreadableSealedText, ValueError, KeyError, TypeError):
-        raise NotAllowed("The authorization that was kept cannot be read; connect again.") from None
+        raise UpstreamRefused(
+            "The authorization that was kept cannot be read; connect again."
+        ) from None
 
 
-def columns(tokens: Tokens, *, organization: UUID, row: UUID) -> dict[str, Any]:
+def columns(tokens: OAuthTokens, *, organization: UUID, row: UUID) -> dict[str, Any]:
     """Of the row that keeps them."""
     expires = datetime.fromtimestamp(tokens.expires_at, UTC) if tokens.expires_at else None
     return {
@@ -175,7 +180,7 @@ def columns(tokens: Tokens, *, organization: UUID, row: UUID) -> dict[str, Any]:
     }
 
 
-def _renew(server: CatalogServer, owner: str, known: Authorized, refused: str) -> Tokens:
+def _renew(server: CatalogServer, owner: str, known: Authorized, refused: str) -> OAuthTokens:
     until = time.monotonic() + PATIENCE_S
     while True:
         row = _row(server, owner, known)
@@ -185,20 +190,22 @@ def _renew(server: CatalogServer, owner: str, known: Authorized, refused: str) -
         if _claim(row, tokens, server.organization_id):
             return _request_renewal(server, owner, row, tokens)
         if time.monotonic() > until:
-            raise NeverBegan("The authorization of the MCP server is being renewed; try again.")
+            raise UpstreamUnavailable(
+                "The authorization of the MCP server is being renewed; try again."
+            )
         time.sleep(_LOOK_S)
 
 
 def _row(server: CatalogServer, owner: str, known: Authorized) -> McpAuthorization:
     row = McpAuthorization.objects.select_related("server").filter(pk=known.row).first()
     if row is None:
-        raise NotAllowed(_words(server.name, owner, "it was disconnected"))
+        raise UpstreamRefused(_words(server.name, owner, "it was disconnected"))
     if row.flaw:
-        raise NotAllowed(_words(server.name, owner, row.flaw))
+        raise UpstreamRefused(_words(server.name, owner, row.flaw))
     return row
 
 
-def _claim(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
+def _claim(row: McpAuthorization, tokens: OAuthTokens, organization: UUID) -> bool:
     """Claims the renewal: False while another process renews, or when one has renewed meanwhile."""
     now = timezone.now()
     free = Q(renewing_until=None) | Q(renewing_until__lt=now)
@@ -213,32 +220,32 @@ def _claim(row: McpAuthorization, tokens: Tokens, organization: UUID) -> bool:
 
 
 def _request_renewal(
-    server: CatalogServer, owner: str, row: McpAuthorization, tokens: Tokens
-) -> Tokens:
+    server: CatalogServer, owner: str, row: McpAuthorization, tokens: OAuthTokens
+) -> OAuthTokens:
     _let_go()
     try:
         fresh = wait_for(_renewal(row.server, tokens)(), PATIENCE_S)
     except AuthorizationFailed as problem:
         _lost(server, owner, row, str(problem))
-        raise NotAllowed(_words(server.name, owner, str(problem))) from None
+        raise UpstreamRefused(_words(server.name, owner, str(problem))) from None
     except (UpstreamFailure, TimeoutError) as problem:
         McpAuthorization.objects.filter(pk=row.pk).update(renewing_until=None)
         said = str(problem) or "The authorization server did not answer in time."
-        raise NeverBegan(said) from None
+        raise UpstreamUnavailable(said) from None
     _keep(server.organization_id, row, fresh)
     return fresh
 
 
-def _renewal(row: McpServer, tokens: Tokens) -> Callable[[], Any]:
+def _renewal(row: McpServer, tokens: OAuthTokens) -> Callable[[], Any]:
     fetch = fetcher(row.organization.slug)
     client = getattr(row, "oauth_client", None)
     if client is not None and client.grant == Grant.CLIENT_CREDENTIALS:
-        return lambda: client_credentials(fetch, row.url, tokens.client, previous=tokens)
-    return lambda: refreshed(fetch, tokens)
+        return lambda: request_client_credentials(fetch, row.url, tokens.client, previous=tokens)
+    return lambda: refresh_tokens(fetch, tokens)
 
 
 @transaction.atomic
-def _keep(organization: UUID, row: McpAuthorization, tokens: Tokens) -> None:
+def _keep(organization: UUID, row: McpAuthorization, tokens: OAuthTokens) -> None:
     """Increments the revision, so that every process reads the new tokens."""
     Organization.objects.next_revision(organization)
     kept = columns(tokens, organization=organization, row=row.pk)

@@ -23,9 +23,9 @@ from tools.builtin.workspaces import workspace_path
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.sandbox.hosts import Item, rules_of
 from tools.httpclient.outbound import EventLoopThread, OperatorNetworkGate
-from tools.mcpclient.errors import NeverBegan
-from tools.mcpclient.fetching import Fetcher
-from tools.mcpclient.stdio import Stdio
+from tools.mcpclient.authorization_servers import Fetcher
+from tools.mcpclient.errors import UpstreamUnavailable
+from tools.mcpclient.transports import StdioTransport
 
 NOT_ALLOWED = "is not one that the operator allows (MCP_STDIO_ALLOWED)"
 # Limits for a server's whole lifetime: the allowed hosts are the effective limit.
@@ -78,22 +78,24 @@ def forbidden(entry: StdioServer, names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in entry.variables]
 
 
-def stdio_channel(server: CatalogServer, environment: dict[str, str]) -> Stdio:
+def stdio_transport(server: CatalogServer, environment: dict[str, str]) -> StdioTransport:
     """Checks against the current list: an older configuration may not be allowed any more.
 
-    Raises NeverBegan.
+    Raises UpstreamUnavailable.
     """
     entry = allowed(server.command)
     if entry is None:
-        raise NeverBegan(f"The command of the MCP server {server.name} {NOT_ALLOWED}.")
+        raise UpstreamUnavailable(f"The command of the MCP server {server.name} {NOT_ALLOWED}.")
     flaw = entry.flaw_in_arguments(server.args)
     if flaw is None and (names := forbidden(entry, environment)):
         flaw = f"the variable {names[0]} is not one that the operator allows"
     if flaw is not None:
-        raise NeverBegan(f"The MCP server {server.name} is not started: {flaw}.")
+        raise UpstreamUnavailable(f"The MCP server {server.name} is not started: {flaw}.")
     start = partial(start_server, settings.SANDBOX_SOCKET, _egress(settings.EGRESS_SOCKET))
     spec = _spec(entry, server, environment)
-    return Stdio(partial(start, spec), [*environment.values(), *entry.environment.values()])
+    return StdioTransport(
+        partial(start, spec), [*environment.values(), *entry.environment.values()]
+    )
 
 
 def _spec(entry: StdioServer, server: CatalogServer, environment: dict[str, str]) -> ServerSpec:

@@ -9,20 +9,19 @@ from uuid import UUID
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.mcp.mcp_catalog import CatalogServer
 from tools.catalog.mcp.mcp_tokens import access_token, owner_key, owner_text
-from tools.catalog.mcp.mcp_transports import dialer, stdio_channel
+from tools.catalog.mcp.mcp_transports import dialer, stdio_transport
 from tools.catalog.mcp.mcp_values import UnreadableMcpValue, opened_values
-from tools.mcpclient.channel import Channel
-from tools.mcpclient.errors import NeverBegan, NotAllowed
-from tools.mcpclient.hub import Endpoint, Hub
-from tools.mcpclient.sse_channel import Sse
-from tools.mcpclient.streamable import Streamable
+from tools.mcpclient.client_pool import McpClientPool, McpEndpoint
+from tools.mcpclient.errors import UpstreamRefused, UpstreamUnavailable
+from tools.mcpclient.http_transports import HttpSseTransport, StreamableHttpTransport
+from tools.mcpclient.transports import McpTransport
 from tools.models import CredentialScope, Transport
 
 
 @cache
-def hub() -> Hub:
+def client_pool() -> McpClientPool:
     """Of this process."""
-    made = Hub()
+    made = McpClientPool()
     atexit.register(made.close)
     return made
 
@@ -35,14 +34,14 @@ def owner_of(server: CatalogServer, kind: str, identifier: UUID | str | None) ->
     return owner_key(kind, identifier)
 
 
-def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") -> Endpoint:
+def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") -> McpEndpoint:
     """Raises UpstreamFailure: a server that is not configured by an authorized user is never
     called.
 
     `refused` is an access token that the server refused: another one is sent.
     """
     if not server.enabled:
-        raise NeverBegan(f"The MCP server {server.name} is switched off.")
+        raise UpstreamUnavailable(f"The MCP server {server.name} is switched off.")
     headers, env = _values(server, owner)
     token = (
         "" if server.transport == Transport.STDIO else access_token(server, owner, refused=refused)
@@ -54,12 +53,12 @@ def endpoint_of(server: CatalogServer, owner: str = "", *, refused: str = "") ->
         [server.transport, server.url, server.command, server.args, headers, env, owner, hosts]
     )
     digest = hashlib.sha256(what.encode()).hexdigest()
-    return Endpoint(
+    return McpEndpoint(
         server=str(server.id),
         key=f"{server.id}:{digest}",
-        make=lambda: _channel(server, headers, env),
-        remembered=server.protocol,
-        fresh_s=server.check_every_s,
+        make_transport=lambda: _transport(server, headers, env),
+        last_version=server.protocol,
+        list_max_age_s=server.check_every_s,
         secrets=(*headers.values(), *env.values(), *([token] if token else [])),
         token=token,
         holder=f"{server.id}:{owner}",
@@ -73,12 +72,14 @@ def _values(server: CatalogServer, owner: str) -> tuple[dict[str, str], dict[str
             if owner not in server.credentials and owner not in server.authorizations:
                 whose = owner_text(owner)
                 message = f"There are no credentials of {whose} for the MCP server {server.name}."
-                raise NotAllowed(message)
+                raise UpstreamRefused(message)
             if own := server.credentials.get(owner):
                 more = opened_values(own, server.organization_id)
                 headers, env = _override_headers(headers, more[0]), env | more[1]
     except UnreadableMcpValue as flaw:
-        raise NeverBegan(f"The MCP server {server.name} cannot be called: {flaw}.") from None
+        raise UpstreamUnavailable(
+            f"The MCP server {server.name} cannot be called: {flaw}."
+        ) from None
     return headers, env
 
 
@@ -88,14 +89,16 @@ def _override_headers(headers: dict[str, str], more: dict[str, str]) -> dict[str
     return {name: value for name, value in headers.items() if name.lower() not in own} | more
 
 
-def _channel(server: CatalogServer, headers: dict[str, str], env: dict[str, str]) -> Channel:
+def _transport(server: CatalogServer, headers: dict[str, str], env: dict[str, str]) -> McpTransport:
     if server.transport == Transport.STDIO:
-        return stdio_channel(server, env)
+        return stdio_transport(server, env)
     try:
         url = Url.parse(server.url)
     except BrokenGrammar as flaw:
-        raise NeverBegan(f"The address of the MCP server cannot be called: {flaw}.") from None
+        raise UpstreamUnavailable(
+            f"The address of the MCP server cannot be called: {flaw}."
+        ) from None
     way = dialer(url.scheme, server.organization)
     if server.transport == Transport.SSE:
-        return Sse(url, list(headers.items()), way)
-    return Streamable(url, list(headers.items()), way)
+        return HttpSseTransport(url, list(headers.items()), way)
+    return StreamableHttpTransport(url, list(headers.items()), way)

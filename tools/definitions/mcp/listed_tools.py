@@ -92,7 +92,7 @@ class ReadTool:
 class ToolListPage:
     tools: list[Any]
     cursor: str | None
-    good_for_s: float | None
+    max_age_s: float | None
     repairs: list[Repair] = field(default_factory=list)
 
 

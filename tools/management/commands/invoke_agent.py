@@ -13,7 +13,7 @@ from tools.agents.agent_requests import AgentEventKind, AgentRunReport, AgentRun
 from tools.agents.recordings import find_run
 from tools.agents.run_parameters import ITERATIONS, PATTERNS, REACT, TOKENS
 from tools.definitions.results import Status
-from tools.execution import actions
+from tools.execution import answer
 from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand
 from tools.shapes.executions import agent_request_shape
@@ -52,7 +52,7 @@ class Command(ToolcribCommand):
     def perform(self, options: dict[str, Any]) -> int:
         caller = arguments.find_caller(options["organization"], options["agent"])
         call = agent_actions.build_call(caller, _run_request(options))
-        run = actions.execute(caller=caller, call=call, wait_s=0)
+        run = answer.execute(caller=caller, call=call, wait_s=0)
         for event in agent_requests.follow_run(caller, run.pk, 0):
             line = _format_step(event) if event is not None else ""
             if line and not options["json"]:

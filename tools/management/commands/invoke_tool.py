@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from tools.catalog.registry import registry
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
-from tools.execution import actions, outputs
+from tools.execution import answer, outputs
 from tools.execution.call import Call
 from tools.management import arguments, command
 from tools.management.command import DONE, FAILED, ToolcribCommand
@@ -53,7 +53,7 @@ class Command(ToolcribCommand):
             session=options["session"],
             timeout_s=options["timeout"],
         )
-        execution = actions.execute(caller=caller, call=call, wait_s=call_timeout_s(caller, call))
+        execution = answer.execute(caller=caller, call=call, wait_s=call_timeout_s(caller, call))
         self.answer(options, execution_shape(execution), _format_result(execution))
         if execution.status == Status.SUCCESS:
             return DONE
@@ -83,7 +83,7 @@ def _format_result(execution: Execution) -> str:
     shown = command.format_fields(lines)
     if execution.status != Status.SUCCESS:
         return shown
-    return f"{shown}\n\n{_format_output(outputs.whole(execution))}"
+    return f"{shown}\n\n{_format_output(outputs.load_output(execution))}"
 
 
 def _format_output(output: Any) -> str:

@@ -31,9 +31,8 @@ from tools.accounts.user_permissions import may, require
 from tools.definitions.callers import Scope
 from tools.definitions.results import REFUSED
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution import session_actions
-from tools.execution.agent_calls import open_calls, stop_calls
-from tools.execution.reading import readable
+from tools.execution.answer import cancel_agent_calls, open_calls
+from tools.execution.outputs import readable_executions
 from tools.limits import allowances
 from tools.limits.allowances import AllowanceStatus
 from tools.models import Agent, Session, Token
@@ -47,6 +46,7 @@ from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS
 from tools.ui.inputs import FormInput, form_values, split_names
 from tools.web.reauthentication import Proof, proof
+from tools.workflows import session_actions
 
 PAGE = "agents/agent.html"
 MOST_GRANTS = 60
@@ -150,7 +150,7 @@ def set_active(request: PageRequest, slug: str, active: bool) -> HttpResponseBas
     if active:
         messages.success(request, f"{slug} is let in again.")
     else:
-        stopped = stop_calls(caller=request.caller, agent=agent) if stops else 0
+        stopped = cancel_agent_calls(caller=request.caller, agent=agent) if stops else 0
         ended = f", and {stopped} of its calls ended" if stopped else ""
         messages.success(
             request, f"{slug} is suspended: its tokens are refused from now on{ended}."
@@ -302,7 +302,7 @@ def _sessions_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
 def _calls_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_execution"):
         return {"calls": None}
-    mine = readable(request.caller).filter(user=agent.service_account_id)
+    mine = readable_executions(request.caller).filter(user=agent.service_account_id)
     rows = list(mine.defer(*LARGE_FIELDS).order_by("-created_at")[:MOST_CALLS_SEARCHED])
     for row in rows:
         row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ from tools.authorization.pins import snapshot_for
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.tool import DEFAULT_GROUP
 from tools.errors import NotFound, ToolcribError
-from tools.execution import actions as executions
+from tools.execution import answer
 from tools.execution.call import Call
 from tools.models import Execution, Session
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
@@ -268,7 +268,7 @@ def _send_request(request: PageRequest, request_form: AgentRequestForm) -> HttpR
         return _render_form(request, request_form, sent=True)
     try:
         call = request_form.call()
-        made = executions.execute(caller=request_form.playground.caller, call=call, wait_s=0.0)
+        made = answer.execute(caller=request_form.playground.caller, call=call, wait_s=0.0)
     except ToolcribError as refusal:
         request_form.refuse(refusal)
         return _render_form(request, request_form, sent=True)

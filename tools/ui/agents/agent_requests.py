@@ -29,8 +29,8 @@ from tools.agents.run_parameters import ITERATIONS, PATTERNS, PLAN, REACT, TOKEN
 from tools.agents.steps import THINK
 from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
-from tools.execution import actions as executions
-from tools.execution.redacted import redacted
+from tools.execution import answer as executions
+from tools.execution.outputs import redacted
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.shapes.scalars import money

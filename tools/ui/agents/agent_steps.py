@@ -13,7 +13,7 @@ from tools.agents.agent_requests import AgentRunReport
 from tools.agents.steps import MOST_OBSERVATION, AgentStep, Spending
 from tools.definitions.results import OPEN, Status
 from tools.definitions.texts.lookalikes import make_visible
-from tools.execution.redacted import redacted
+from tools.execution.outputs import redacted
 from tools.models import Confirmation, Execution
 from tools.shapes.scalars import money
 from tools.ui.charts import Gauge

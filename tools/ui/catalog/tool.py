@@ -26,7 +26,7 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.differences import make_value_visible
 from tools.errors import ToolcribError
-from tools.execution import actions
+from tools.execution import answer
 from tools.execution.call import Call
 from tools.insight.explain import Explanation
 from tools.insight.tool_reach import MOST_AGENTS, agents_that_reach, known_callers
@@ -271,7 +271,7 @@ def _run_dry(
 
 def _call_tool(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: float) -> None:
     try:
-        execution = actions.execute(caller=caller, call=call, wait_s=wait_s)
+        execution = answer.execute(caller=caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         recorded = attempt.refused(refusal)
         attempt.execution = execution_context(recorded) if recorded else None

@@ -19,9 +19,9 @@ from tools.definitions.chains.expressions import ValueReference
 from tools.definitions.results import OPEN, Status
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
-from tools.execution.composing import absent_calls
 from tools.models import Execution
 from tools.models.execution_queryset import UNDO
+from tools.workflows.nested_calls import absent_calls
 
 _SIGNS = {
     "equals": "=", "less": "<", "less_or_equal": "≤", "greater": ">", "greater_or_equal": "≥",

@@ -20,7 +20,7 @@ from tools.definitions.tool import Definition, ordered_definition, read_definiti
 from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, ToolcribError
-from tools.execution.draft_run import DraftRun, run_draft
+from tools.insight.draft_run import DraftRun, run_draft
 from tools.models import Tool
 from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.display import (

@@ -23,7 +23,7 @@ from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import OPEN, Status
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, ToolcribError
-from tools.execution.reading import readable
+from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page
@@ -120,7 +120,7 @@ def _parse_search(query: QueryDict) -> dict[str, str]:
 
 
 def _find_calls(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
-    rows = readable(request.caller).filter(composite=True, parent__isnull=True)
+    rows = readable_executions(request.caller).filter(composite=True, parent__isnull=True)
     rows = rows.filter(**_FILTERS_BY_KIND[search["kind"]])
     if search["tool"]:
         rows = rows.filter(tool_name=search["tool"])

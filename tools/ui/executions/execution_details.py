@@ -18,13 +18,13 @@ from sandbox.spec import Limits
 from tools.catalog.snapshot import CatalogProfile, Snapshot
 from tools.definitions.results import OPEN, REFUSED, Status
 from tools.definitions.tool import ToolDefinition
-from tools.execution.composing import Made, absent_calls
 from tools.models import Execution
 from tools.policy.gates import GATES
 from tools.policy.questions import Gate
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import format_duration
 from tools.ui.workflow.explanations import GATE_LABELS
+from tools.workflows.nested_calls import NestedCall, absent_calls
 
 _MORE_LABELS = {
     Gate.NESTING: "Depth",
@@ -95,7 +95,7 @@ class ChildCalls:
 
     rows: list[Execution]
     counts: list[dict[str, Any]]
-    absent: list[Made]
+    absent: list[NestedCall]
     total: int
     open: int
 

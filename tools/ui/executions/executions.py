@@ -22,9 +22,8 @@ from tools.authorization.pins import session_pins
 from tools.definitions.implementations.tool_types import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
-from tools.execution import actions, retrying, session_actions
-from tools.execution.reading import readable
-from tools.execution.redacted import redacted, redacted_message
+from tools.execution import answer
+from tools.execution.outputs import readable_executions, redacted, redacted_message
 from tools.models import Agent, Execution, Resolution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
@@ -32,6 +31,7 @@ from tools.ui.chains.chain_drawing import draw_run
 from tools.ui.display import format_duration, impersonator_name, output_text, pretty, truncate
 from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage
 from tools.web.reauthentication import Proof, proof
+from tools.workflows import retries, session_actions
 
 PAGE_SIZE = 50
 FAILED = "failed"  # a filter for every status of failure
@@ -81,7 +81,7 @@ def execution_list(request: PageRequest) -> HttpResponse:
 @require_safe
 @page
 def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
-    execution = actions.one_of(request.caller, execution_id)
+    execution = answer.find_execution(request.caller, execution_id)
     # The try-it form requests only the result, the execution's page every part that changes.
     part = "result" if request.GET.get("part") == "result" else "moving"
     shown = execution_context(execution)
@@ -97,11 +97,11 @@ def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
 @require_POST
 @page
 def cancel_execution(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
-    execution = actions.one_of(request.caller, execution_id)
-    actions.cancel(caller=request.caller, execution=execution)
+    execution = answer.find_execution(request.caller, execution_id)
+    answer.cancel(caller=request.caller, execution=execution)
     if not request.htmx:
         return redirect("execution", execution_id=execution_id)
-    execution = actions.one_of(request.caller, execution_id)
+    execution = answer.find_execution(request.caller, execution_id)
     context = {"shown": execution_context(execution), **detail_context(request, execution)}
     return render(request, f"{EXECUTION_TEMPLATE}#moving", context)
 
@@ -111,9 +111,9 @@ def cancel_execution(request: PageRequest, execution_id: UUID) -> HttpResponseBa
 @page
 def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     """Call again and redirect to the new call, also where a gate has refused it."""
-    execution = actions.one_of(request.caller, execution_id)
+    execution = answer.find_execution(request.caller, execution_id)
     try:
-        made = retrying.retry(person=request.caller, execution=execution).pk
+        made = retries.retry(person=request.caller, execution=execution).pk
     except ToolcribError as refusal:
         made = _parse_id(str(refusal.details.get("execution_id", "")))
         if not made.int or made == execution.pk:
@@ -125,11 +125,11 @@ def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
 @require_POST
 @page
 def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
-    execution = actions.one_of(request.caller, execution_id)
+    execution = answer.find_execution(request.caller, execution_id)
     outcome, reason = request.POST.get("outcome", ""), request.POST.get("reason", "")
     if outcome not in Resolution.values:
         raise Malformed("Say whether the effect happened or did not happen.")
-    actions.resolve(
+    answer.resolve(
         caller=request.caller,
         execution=execution,
         outcome=Resolution(outcome),
@@ -146,10 +146,12 @@ def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]
     return {
         "timeline": execution_timeline(execution),
         "resource_usage": resource_usage(execution, snapshot_of(request)),
-        "retry_of": readable(request.caller).filter(pk=before).first() if before else None,
-        "retried_as": retrying.retried_as(execution) if failed else None,
+        "retry_of": readable_executions(request.caller).filter(pk=before).first()
+        if before
+        else None,
+        "retried_as": retries.retried_as(execution) if failed else None,
         "retries": failed and execution.parent_id is None,
-        "why_not": retrying.why_not(request.caller, execution) if failed else None,
+        "why_not": retries.why_not(request.caller, execution) if failed else None,
     }
 
 
@@ -202,7 +204,9 @@ def _filter_older(
     request: PageRequest, found: ExecutionQuerySet, before: UUID
 ) -> ExecutionQuerySet:
     """The calls older than that call, which may have changed since; none where it is unknown."""
-    of_it = readable(request.caller).filter(pk=before).values_list("created_at", flat=True)
+    of_it = (
+        readable_executions(request.caller).filter(pk=before).values_list("created_at", flat=True)
+    )
     moment = of_it.first()
     if moment is None:
         return found.none()
@@ -295,7 +299,7 @@ def _find_executions(request: PageRequest, search: dict[str, str]) -> ExecutionQ
         wanted |= agent_filter(request, search["agent"])
     if search["within"]:
         wanted["parent"] = _parse_id(search["within"])
-    rows = readable(request.caller).filter(**wanted)
+    rows = readable_executions(request.caller).filter(**wanted)
     if since := _parse_since(search):
         rows = rows.filter(created_at__gte=since)
     if search["status"]:
@@ -324,7 +328,7 @@ def _find_parent(request: PageRequest, text: str) -> Execution | None:
     """The parent of the listed calls, where the user may see it."""
     if not text:
         return None
-    return readable(request.caller).filter(pk=_parse_id(text)).only("tool_name").first()
+    return readable_executions(request.caller).filter(pk=_parse_id(text)).only("tool_name").first()
 
 
 def _parse_id(text: str) -> UUID:

@@ -20,9 +20,8 @@ from django.views.decorators.http import require_safe
 from audit.actions import redactor_of
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Gone, NotFound
-from tools.execution import actions, outputs
-from tools.execution.outputs import Content
-from tools.execution.redacted import redacted
+from tools.execution import answer, outputs
+from tools.execution.outputs import Content, redacted
 from tools.models import Execution
 from tools.ui.access import PageRequest, page
 from tools.ui.display import pretty, truncate
@@ -65,7 +64,7 @@ class OutputPiece:
 @require_safe
 @page
 def output_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
-    execution = actions.one_of(request.caller, execution_id)
+    execution = answer.find_execution(request.caller, execution_id)
     context: dict[str, Any] = {"execution": execution, "content": None}
     try:
         content = outputs.content_of(execution)

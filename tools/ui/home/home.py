@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
 from tools.definitions.results import Status
-from tools.execution.reading import readable
+from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.shapes.scalars import money
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -68,7 +68,7 @@ def home_page(request: PageRequest) -> HttpResponse:
         **figures,
         **_current_context(request),
         "lines": list(health_components(request)),
-        "begun": readable(request.caller).order_by().exists(),
+        "begun": readable_executions(request.caller).order_by().exists(),
         "everyone": may(request.caller, "view_execution"),
     }
     return render(request, TEMPLATE, context)

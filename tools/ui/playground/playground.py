@@ -22,9 +22,10 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution import actions, confirmations
+from tools.execution import confirmations
+from tools.execution.answer import execute, refusal_of
 from tools.execution.call import Call
-from tools.execution.reading import readable
+from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.shapes.executions import execution_shape, refusal_shape
 from tools.ui.access import PageRequest, address_of, page
@@ -176,7 +177,7 @@ def impersonable_slugs(request: PageRequest) -> list[str]:
 
 def current_response(execution: Execution) -> PlaygroundResponse:
     """The current response: 200 once the call is over, 202 before, else the refusal's status."""
-    refusal = actions.refusal_of(execution)
+    refusal = refusal_of(execution)
     if refusal is not None:
         return refusal_response(refusal, execution.request_id)
     held = confirmations.of_executions([execution]).get(execution.pk)
@@ -224,7 +225,7 @@ def _execute(
     call = Call(play.tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
     wait_s = LIVE_WAIT_S if request.htmx else WAIT_S
     try:
-        execution = actions.execute(caller=playground.caller, call=call, wait_s=wait_s)
+        execution = execute(caller=playground.caller, call=call, wait_s=wait_s)
     except ToolcribError as refusal:
         row = attempt.refused(refusal)
         play.answer = refusal_response(refusal)
@@ -256,7 +257,9 @@ def _render_followed(request: PageRequest) -> HttpResponse:
 
 def _find_own_execution(person: Caller, identifier: UUID) -> Execution:
     """A call that the user has made and may read. Raises `NotFound` for any other."""
-    found = readable(person).shown().filter(made_by=person.user_id, pk=identifier).first()
+    found = (
+        readable_executions(person).shown().filter(made_by=person.user_id, pk=identifier).first()
+    )
     if found is None:
         raise NotFound("There is no such call among yours.", code="execution_not_found")
     return found
@@ -351,7 +354,7 @@ def _search_tools(playground: PlaygroundContext, words: str) -> dict[str, Any]:
 
 def _call_history(request: PageRequest) -> list[Execution]:
     """The user's calls, the newest first."""
-    rows = readable(request.caller).filter(made_by=request.caller.user_id, parent=None)
+    rows = readable_executions(request.caller).filter(made_by=request.caller.user_id, parent=None)
     found = list(
         rows.select_related("agent").only(*_HISTORY_FIELDS).order_by("-created_at")[:MOST_HISTORY]
     )

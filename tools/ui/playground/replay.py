@@ -15,9 +15,8 @@ from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import NotFound
-from tools.execution import actions
-from tools.execution.reading import readable
-from tools.execution.redacted import redacted
+from tools.execution import answer
+from tools.execution.outputs import readable_executions, redacted
 from tools.models import Execution
 from tools.ui.display import DiffLine, diff_texts, format_duration, output_text
 
@@ -51,7 +50,7 @@ class ReplayComparison:
 
 def from_execution(person: Caller, identifier: UUID) -> ReplaySource:
     """Raises `NotFound`, also for a call that the user may not read."""
-    execution = actions.one_of(person, identifier)
+    execution = answer.find_execution(person, identifier)
     parameters, emptied = remove_redactions(redacted(execution)["parameters"])
     return ReplaySource(
         tool=execution.tool_name,
@@ -120,7 +119,7 @@ def find_replayed_execution(person: Caller, identifier: str, tool: str) -> Execu
     """The call that a form replays; None unless it is a call of that tool that the user may
     read."""
     try:
-        rows = readable(person).filter(pk=UUID(identifier), tool_name=tool)
+        rows = readable_executions(person).filter(pk=UUID(identifier), tool_name=tool)
     except ValueError:
         return None
     found = rows.select_related("tool_version", "organization").first()
@@ -129,7 +128,7 @@ def find_replayed_execution(person: Caller, identifier: str, tool: str) -> Execu
 
 def _find_execution(person: Caller, identifier: UUID | None) -> Execution | None:
     """None also where the user may not read it, or it was deleted."""
-    return readable(person).filter(pk=identifier).first() if identifier else None
+    return readable_executions(person).filter(pk=identifier).first() if identifier else None
 
 
 def _empty_redacted(value: Any, place: str, places: list[str]) -> Any:

@@ -14,7 +14,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.mcp_tokens import owner_text
-from tools.catalog.mcp.upstreams import hub
+from tools.catalog.mcp.upstreams import client_pool
 from tools.definitions.mcp.listed_tools import approval_digest
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
@@ -173,7 +173,7 @@ def _find_server(request: PageRequest, name: str) -> McpServer:
 
 def _is_breaker_open(row: McpServer) -> bool:
     """Whether the circuit breaker is open: this process pauses requests after repeated failures."""
-    return hub().breaker(str(row.pk)).open
+    return client_pool().breaker(str(row.pk)).open
 
 
 def _server_row(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRow:

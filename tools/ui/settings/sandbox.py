@@ -20,8 +20,8 @@ from sandbox.daemon.trials.capability import AttackResult, Capability, LevelCapa
 from sandbox.spec import Backend, IsolationLevel
 from sandbox.state import SandboxdState
 from tools.errors import Forbidden
-from tools.execution.isolation import watch
 from tools.models import User
+from tools.runners.isolation import watch
 from tools.ui.access import PageRequest, page
 
 _NO_ANSWER = "sandboxd does not answer: no tool can run."

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 
 from tools.definitions.results import OPEN, Status
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution import actions, outputs
+from tools.execution import answer, outputs
 from tools.execution.call import Call
 from tools.models import Execution
 from tools.ui.access import PageRequest, page, snapshot_of
@@ -128,7 +128,7 @@ def _read_workspace(request: PageRequest, parameters: dict[str, Any]) -> Workspa
     group = default_group(tool, request.caller, snapshot)
     call = Call(READ_TOOL, parameters, group=group, state=default_state(tool))
     try:
-        begun = actions.execute(caller=request.caller, call=call, wait_s=WAIT_S)
+        begun = answer.execute(caller=request.caller, call=call, wait_s=WAIT_S)
     except ToolcribError as refusal:
         recorded = refusal.details.get("execution_id")
         refused = Execution.objects.filter(pk=recorded).first() if recorded else None
@@ -137,7 +137,7 @@ def _read_workspace(request: PageRequest, parameters: dict[str, Any]) -> Workspa
         )
     done = Execution.objects.get(pk=begun.pk)
     if done.status == Status.SUCCESS:
-        return WorkspaceRead(done, outputs.whole(done))
+        return WorkspaceRead(done, outputs.load_output(done))
     if done.status in OPEN:
         return WorkspaceRead(done)
     code = done.error_code or ""

@@ -24,8 +24,8 @@ from tools.approvals import decisions
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, NotFound, Refused
-from tools.execution import actions as calls_of
-from tools.execution.pipeline import admit
+from tools.execution import answer
+from tools.execution.admit import admit
 from tools.models import Agent, Execution, Organization, Token, User
 
 
@@ -198,7 +198,7 @@ def test_what_a_call_calls_in_turn_names_the_person_too(person: User, agent: Age
     calls = {"tool_name": "echo", "parameters": {"text": "x"}}
     call = factories.call("call_tool", calls, group=["*"])
     wide = factories.agent(agent.organization, groups=["*"])
-    execution = calls_of.execute(caller=as_agent(person, wide), call=call, wait_s=30)
+    execution = answer.execute(caller=as_agent(person, wide), call=call, wait_s=30)
     assert execution.status == Status.SUCCESS
     within = Execution.objects.get(parent=execution.pk)
     assert (within.agent_id, within.made_by_id) == (wide.pk, person.pk)

@@ -19,8 +19,8 @@ from tools.agents.agent_requests import run_events
 from tools.approvals import decisions
 from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden
-from tools.execution import actions
-from tools.execution.pipeline import perform
+from tools.execution import answer
+from tools.execution.perform import perform
 from tools.models import Confirmation, Execution, Session, StateTransition, Tool, queue
 from tools.workflows import call_attempts
 
@@ -488,7 +488,7 @@ def test_a_plan_is_on_record_before_and_after_it_is_carried_out(planned, model):
 
 def test_a_cancelled_run_says_what_became_of_its_plan(waiting, agent, organization):
     run = waiting(plan(UNSURE, step("two")), "Never.")
-    actions.cancel(caller=factories.caller(agent), execution=Execution.objects.get(pk=run.pk))
+    answer.cancel(caller=factories.caller(agent), execution=Execution.objects.get(pk=run.pk))
     work_off(organization)
     report = reported(agent, run)
     (ended,) = codes(report, "PLAN.END")

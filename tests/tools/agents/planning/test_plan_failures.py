@@ -22,13 +22,13 @@ from tools.agents.planning import planner
 from tools.authorization.facts import question_of
 from tools.catalog import actions as catalog
 from tools.catalog.registry import registry
-from tools.execution import composition
-from tools.execution.composing import Composition
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution, Tool, queue
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.worker import reaper
+from tools.workflows import composition
+from tools.workflows.nested_calls import Composition
 
 pytestmark = pytest.mark.usefixtures("without_workers")
 assert no_pauses  # this fixture applies to every test here, too

@@ -5,7 +5,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.api import Api
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Execution, Session
 
 

@@ -14,7 +14,7 @@ from tests.tools.catalog.test_config_keys import FIVE
 from tests.tools.database import tamper
 from tools.catalog.actions import register_tool
 from tools.errors import InvalidCall
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Tool
 
 

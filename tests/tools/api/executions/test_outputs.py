@@ -19,8 +19,8 @@ def gave(agent, output, **fields):
     """A completed execution whose output is stored as in production."""
     factories.tool(agent.organization)
     execution = factories.execution(agent)
-    stored = outputs.packed(output)
-    outputs.put_away(execution.organization_id, stored)
+    stored = outputs.pack_output(output)
+    outputs.store_output(execution.organization_id, stored)
     factories.end_execution(
         execution, output=stored.output, output_digest=stored.digest, output_type=stored.type,
         output_bytes=stored.size, **fields,

@@ -13,7 +13,7 @@ from tests.api import Api
 from tests.conditions import until
 from tests.savepoints import rolled_back
 from tests.tools.shapes import check_error, check_execution
-from tools.execution.pipeline import perform
+from tools.execution.perform import perform
 from tools.models import Execution, Session
 
 NOBODY = "01890000-0000-7000-8000-000000000000"

@@ -16,7 +16,7 @@ from tests.stubs.web import Reply
 from tests.tools.shapes import check_error
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import MASK, opened_values
-from tools.catalog.mcp.upstreams import endpoint_of, hub
+from tools.catalog.mcp.upstreams import client_pool, endpoint_of
 from tools.definitions.mcp.listed_tools import approval_digest, well_formed_tool
 from tools.models import McpAuthorization, McpOAuthClient, McpServer
 from tools.models import Tool as ToolRow
@@ -81,7 +81,7 @@ def far(admin_api, organization, stub):
     assert answer.status_code == 201, answer.json()
     yield f"{PLACE}/far"
     for one in catalog_servers(organization.pk).values():
-        hub().forget(str(one.id))
+        client_pool().forget_server(str(one.id))
 
 
 def wrong(answer):

@@ -9,7 +9,7 @@ from tests import factories
 from tests.stubs.mcp import as_json, mcp_serving
 from tests.tools.api.poisoned_tools import POISONED
 from tools.catalog.mcp.mcp_catalog import catalog_servers
-from tools.catalog.mcp.upstreams import hub
+from tools.catalog.mcp.upstreams import client_pool
 from tools.models import Tool as ToolRow
 
 PLACE = "/mcp-servers"
@@ -28,7 +28,7 @@ def far(admin_api, organization, stub, loopback_is_open):
     assert answer.status_code == 201, answer.json()
     yield f"{PLACE}/far"
     for one in catalog_servers(organization.pk).values():
-        hub().forget(str(one.id))
+        client_pool().forget_server(str(one.id))
 
 
 @pytest.fixture

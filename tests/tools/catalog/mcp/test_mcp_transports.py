@@ -15,7 +15,7 @@ from tests.conditions import until
 from tools.catalog.mcp import mcp_transports
 from tools.httpclient import outbound
 from tools.mcpclient.errors import UpstreamFailure
-from tools.mcpclient.streamable import Streamable
+from tools.mcpclient.http_transports import StreamableHttpTransport
 from tools.messaging import smtp
 
 HEADERS = [("content-type", "application/json")]
@@ -38,7 +38,7 @@ def authorization(name: str, organization: str) -> None:
 
 
 def mcp(name: str, organization: str) -> None:
-    channel = Streamable(
+    channel = StreamableHttpTransport(
         Url.parse(f"https://{name}/"), [], mcp_transports.dialer("https", organization)
     )
 

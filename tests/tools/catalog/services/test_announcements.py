@@ -17,7 +17,7 @@ from tools.catalog.services import announcements
 from tools.catalog.services.services import change_service, create_service
 from tools.definitions.services import RESERVED_KEYS
 from tools.errors import Conflict, Forbidden, InvalidDefinition, Refused
-from tools.execution.pipeline import admit
+from tools.execution.admit import admit
 from tools.models import Organization, Tool, ToolService
 
 pytestmark = pytest.mark.django_db
