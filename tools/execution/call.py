@@ -127,7 +127,7 @@ class Admission:
     def __post_init__(self) -> None:
         self.asked = EffectiveRequest.from_options(self.call.group, self.call.state)
         self.parameters = self.call.parameters
-        self.limits = CountedLimits(self.call.id)
+        self.limits = CountedLimits()
         self.snapshot = pins.snapshot_for(self.caller, self.call.session)
 
     def give_place_back(self) -> None:

@@ -1,10 +1,11 @@
 """The statements of executions: acceptance, claim, result, and what is listed of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -165,7 +166,7 @@ _END_EVENT = """
         SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
     ), %(event)s, %(message)s
     FROM ended)
-    SELECT completed_at FROM ended
+    SELECT completed_at, {returning} FROM ended
 """
 
 _HINT_AGAIN = """
@@ -193,11 +194,12 @@ _ANSWER = """
 """
 
 
-# What begins without a claim looks at the audit log in its own statement.
-_ACCOUNTABLE = f"""
-    accountable AS (SELECT 1 WHERE {HALTED_REASON_SQL.format(name="%(log)s")} IS NULL),
-"""
-_BEGUN = "begun AS (SELECT created_at, started_at FROM row0) SELECT * FROM begun"
+# Acceptance, one statement. `accountable` is a row where the call may be accepted: where it begins
+# at once, its audit log is not halted (one that waits is held against that when it is claimed);
+# where Redis let it pass, PostgreSQL has counted none. The parts that follow are inserts for that
+# row, each by its index: what allowances it reserves, the execution, its evidence and its request
+# record. A shortage raises, and nothing of the statement stays.
+NOT_HALTED = HALTED_REASON_SQL.format(name="%(log)s") + " IS NULL"
 
 
 @cache
@@ -234,20 +236,40 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 row[column] = json_value(value) if is_json else value
         return self.model, row
 
-    def begin(
-        self, execution: "Execution", belonging: Sequence[InsertRow], *, log: str, lease_s: int
+    def accept(
+        self,
+        execution: "Execution",
+        belonging: Sequence[InsertRow],
+        *,
+        conditions: Sequence[str] = (),
+        before: str = "",
+        refused: str = "false",
+        parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
-        """Write a new row that runs already, and what belongs to it. False, and nothing is written,
-        where the audit log of this name is halted."""
+        """Write a new row and what belongs to it by one statement; one that is Running begins with
+        it. False, and nothing is written, where a condition does not hold.
+
+        `before` are parts of the statement that come first, each once for each row of
+        `accountable`, and `refused` an expression that raises where one of them is not to stay.
+        """
         model, row = self.insert_of(execution)
-        values = {
-            **row,
-            "started_at": SqlValue("clock_timestamp()"),
-            "lease_until": SqlValue(f"clock_timestamp() + interval '{lease_s:d} seconds'"),
-        }
-        rows = [(model, values), *belonging]
-        parts, parameters = inserts_for_each("accountable", rows, "created_at, started_at")
-        found = fetch_one(f"WITH {_ACCOUNTABLE} {parts} {_BEGUN}", parameters | {"log": log})
+        if execution.status == Status.RUNNING:
+            lease = f"clock_timestamp() + interval '{settings.EXECUTION_LEASE_S:d} seconds'"
+            row = {
+                **row,
+                "started_at": SqlValue("clock_timestamp()"),
+                "lease_until": SqlValue(lease),
+            }
+        parts, values = inserts_for_each(
+            "accountable", [(model, row), *belonging], "created_at, started_at"
+        )
+        where = " AND ".join(conditions) or "true"
+        found = fetch_one(
+            f"WITH accountable AS (SELECT 1 WHERE {where}), {before} {parts}"  # noqa: S608
+            f"written AS (SELECT created_at, started_at FROM row0)"
+            f" SELECT created_at, started_at, {refused} FROM written",
+            values | dict(parameters),
+        )
         if found is None:
             return False
         execution.created_at = execution.queued_at = found[0]
@@ -307,13 +329,21 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(pk=pk, fence=fence, status=Status.RUNNING)
 
     def finish(
-        self, pk: UUID, fence: int, result: "Ending", evidence: Sequence[InsertRow] = ()
-    ) -> datetime | None:
-        """When the holder of the fence ended it; None when it had lost it meanwhile, or when it
-        succeeded after it had been cancelled.
+        self,
+        pk: UUID,
+        fence: int,
+        result: "Ending",
+        evidence: Sequence[InsertRow] = (),
+        *,
+        before: str = "",
+        returning: str = "NULL",
+        parameters: Mapping[str, Any] = MappingProxyType({}),
+    ) -> tuple[Any, ...] | None:
+        """When the holder of the fence ended it, and what `returning` says; None when it had lost
+        it meanwhile, or when it succeeded after it had been cancelled.
 
         The one terminal event, and evidence of the end, are written by the same statement, or
-        nothing is.
+        nothing is. `before` are parts of it that come first, each for the row of `ended`.
         """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
         for column in ("output", "error_details", "metrics", "memory", "warnings"):
@@ -324,8 +354,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
         # A refusal releases its idempotency key, since its cause may be fixed.
         values["kept"] = result.status not in REFUSED
-        found = fetch_one(f"{_ENDED} {parts} {_END_EVENT}", values)
-        return found[0] if found else None
+        event = _END_EVENT.format(returning=returning)
+        return fetch_one(f"{_ENDED} {before} {parts} {event}", values | dict(parameters))
 
     def shown(self) -> "ExecutionQuerySet":
         """With `version_label`, and without the version's definition, which is not read there."""
