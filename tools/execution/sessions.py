@@ -20,7 +20,7 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import OPEN, Status
 from tools.errors import Conflict, NotFound
-from tools.execution.call import Admission, Call, Performance, Result
+from tools.execution.call import Admission, Call, Performance, Result, read_facts
 from tools.models import Execution, Session, StateTransition
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
@@ -41,11 +41,13 @@ def enter(admission: Admission) -> None:
     Raises `NotFound` for what is not the caller's, `Conflict` when the session is closed, is busy,
     or is not as the call says.
     """
-    caller, call = admission.caller, admission.call
-    session = find_own_session(caller, call.session or "")
+    caller, call, facts = admission.caller, admission.call, admission.facts
+    session = facts.session
+    if session is None:
+        raise NotFound("There is no such session among yours.", code="session_not_found")
     _check_open(caller, session, subject=admission.resolved.name)
     _check_agreement(caller, session, call.group, call.state, tool=admission.resolved)
-    if not admission.resolved.definition.composite and open_execution(session.pk) is not None:
+    if not admission.resolved.definition.composite and facts.open_execution is not None:
         raise Overtaken("Another call of this session is not over yet.")
     admission.session = session
     admission.asked = EffectiveRequest.from_options(session.groups, session.state)
@@ -63,16 +65,10 @@ def asked_in(
 
 def find_own_session(caller: Caller, identifier: str) -> Session:
     """The caller's session of that name. Raises `NotFound` also for another's."""
-    session_id = _identifier(identifier)
-    found = (
-        session_id
-        and Session.objects.filter(
-            pk=session_id, organization_id=caller.organization_id, user_id=caller.user_id
-        ).first()
-    )
-    if not found:
+    facts = read_facts(caller, session=identifier)
+    if facts.session is None:
         raise NotFound("There is no such session among yours.", code="session_not_found")
-    return found
+    return facts.session
 
 
 def open_execution(session_id: UUID) -> UUID | None:
@@ -94,17 +90,21 @@ def busy(caller: Caller, call: Call) -> Conflict:
 
 
 def ask_again(performance: Performance) -> None:
-    """At the claim, with the session's row held: is it still what the call was asked in?
+    """Is the session still what the call was asked in, as the claim has read it? While a call is
+    open no other moves its session, and one that is closed now closes after this call began.
 
     Its groups have been held against the grants with the other gates: they are the execution's.
     """
     execution = performance.execution
     if performance.result is not None or execution.session_id is None:
         return
-    session = Session.objects.select_for_update(no_key=True).get(pk=execution.session_id)
-    if session.closed_at is not None:
+    state, closed = execution.session_state, execution.session_closed
+    if state is None:  # the row was read by itself, for an approval
+        session = Session.objects.get(pk=execution.session_id)
+        state, closed = session.state, session.closed_at is not None
+    if closed:
         performance.result = _refusal("session_closed", CLOSED)
-    elif session.state != execution.state and not execution.composite:
+    elif state != execution.state and not execution.composite:
         performance.result = _refusal("session_changed", CHANGED)
 
 
@@ -129,15 +129,6 @@ def move_for_hit(admission: Admission, execution: Execution) -> None:
     if execution.session_id is not None:
         _take(execution.session_id, execution.state)
     _move(execution, admission.resolved, admission.snapshot, actor_of(admission.caller))
-
-
-def _identifier(text: str) -> UUID | None:
-    """None for anything but the canonical form: Python's own reader takes more."""
-    try:
-        found = UUID(text)
-    except ValueError:
-        return None
-    return found if str(found) == text.lower() else None
 
 
 def _check_open(caller: Caller, session: Session, *, subject: str = "") -> None:

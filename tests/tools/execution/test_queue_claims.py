@@ -53,7 +53,7 @@ def aged(execution, seconds):
 
 
 def claimed(execution, **options):
-    return Execution.objects.claim(execution.pk, worker="test", lease_s=60, **options)
+    return factories.claim(execution.pk, **options)
 
 
 def end_call(execution):
