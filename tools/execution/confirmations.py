@@ -253,7 +253,7 @@ def close_confirmation(confirmation: Confirmation, status: ConfirmationStatus) -
 
 
 def void_confirmation(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
-    """Closes the confirmation of a call that has changed or ended, so that it cannot be approved."""
+    """Closes the confirmation of a call that changed or ended: it cannot be approved any more."""
     if confirmation.status in _VOIDABLE and close_confirmation(
         confirmation, ConfirmationStatus.VOID
     ):
