@@ -220,8 +220,8 @@ def every_second(function, *, after):
     ("place", "name"),
     [
         (composition, "_park"),
-        (Composition, "begin"),
-        (Composition, "remember"),
+        (Composition, "begin_call"),
+        (Composition, "save_memory"),
         (planner, "accepted"),
         (planner, "ended"),
     ],
@@ -244,7 +244,9 @@ def test_a_plan_that_was_accepted_stays_so_whatever_has_changed_meanwhile(
 ):
     model.plays(plan(step("a", "open")), plan(), "It is gone.")
     run = begin_request(agent, pattern="plan")
-    monkeypatch.setattr(Composition, "begin", every_second(Composition.begin, after=False))
+    monkeypatch.setattr(
+        Composition, "begin_call", every_second(Composition.begin_call, after=False)
+    )
 
     while waiting := queue.next_of_organization(organization.pk):
         try:
