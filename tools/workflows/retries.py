@@ -12,7 +12,7 @@ from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, ToolcribError
 from tools.execution import answer
 from tools.execution.call import Call
-from tools.execution.outputs import redacted
+from tools.execution.outputs import redact_execution
 from tools.models import Execution
 from tools.models.execution import Resolution
 from tools.models.execution_queryset import RETRIED_ONCE
@@ -64,7 +64,7 @@ def check_may_retry(person: Caller, execution: Execution) -> None:
             "purpose, make a new call at the playground.",
             code="effect_happened",
         )
-    if redacted(execution)["parameters"] != execution.asked:
+    if redact_execution(execution)["parameters"] != execution.asked:
         raise Conflict(
             "Its parameters hold what you may not see. Open it in the playground, and fill in what "
             "was taken out.",

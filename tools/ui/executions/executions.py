@@ -23,7 +23,7 @@ from tools.definitions.implementations.tool_types import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
 from tools.execution import answer
-from tools.execution.outputs import readable_executions, redacted, redacted_message
+from tools.execution.outputs import readable_executions, redact_execution, redact_message
 from tools.models import Agent, Execution, Resolution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
@@ -157,7 +157,11 @@ def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]
 
 def execution_context(execution: Execution) -> dict[str, Any]:
     """One execution with everything that a page shows of it, without secrets."""
-    metrics, timeline, said = execution.metrics, _event_timeline(execution), redacted(execution)
+    metrics, timeline, said = (
+        execution.metrics,
+        _event_timeline(execution),
+        redact_execution(execution),
+    )
     cancelling = execution.cancel_requested_at is not None
     calls = child_calls(execution)
     of_calls = calls.fingerprint if calls else ""
@@ -279,7 +283,7 @@ def _event_timeline(execution: Execution) -> list[dict[str, Any]]:
     followed = [
         {
             "type": event.type,
-            "message": redacted_message(event),
+            "message": redact_message(event),
             "at": event.created_at,
             "after": format_duration((event.created_at - begun).total_seconds() * 1000),
         }

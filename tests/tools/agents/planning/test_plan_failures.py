@@ -222,8 +222,8 @@ def every_second(function, *, after):
         (composition, "_park"),
         (Composition, "begin_call"),
         (Composition, "save_memory"),
-        (planner, "accepted"),
-        (planner, "ended"),
+        (planner, "record_accepted_plan"),
+        (planner, "record_plan_end"),
     ],
 )
 def test_a_turn_that_was_lost_is_taken_again_with_the_same_result(
