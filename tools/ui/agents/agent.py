@@ -31,7 +31,7 @@ from tools.accounts.user_permissions import may, require
 from tools.definitions.callers import Scope
 from tools.definitions.results import REFUSED
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution.answer import cancel_agent_calls, open_calls
+from tools.execution.answer import cancel_agent_calls, open_calls_of_agent
 from tools.execution.outputs import readable_executions
 from tools.limits import allowances
 from tools.limits.allowances import AllowanceStatus
@@ -294,7 +294,7 @@ def _tokens_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
 def _sessions_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_session"):
         return {"sessions": None}
-    rows: QuerySet[Session] = session_actions.readable(request.caller).open()
+    rows: QuerySet[Session] = session_actions.readable_sessions(request.caller).open()
     found = list(rows.filter(user=agent.service_account_id)[: MOST_SESSIONS + 1])
     return {"sessions": found[:MOST_SESSIONS], "more_sessions": len(found) > MOST_SESSIONS}
 
@@ -311,7 +311,7 @@ def _calls_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
         "calls": rows[:MOST_CALLS],
         "refused": refused[:MOST_CALLS],
         "looked_at": len(rows),
-        "open_calls": open_calls(agent).count() if agent.active else 0,
+        "open_calls": open_calls_of_agent(agent).count() if agent.active else 0,
     }
 
 
