@@ -91,8 +91,8 @@ def busy(caller: Caller, call: Call) -> Conflict:
 
 
 def ask_again(performance: Performance) -> None:
-    """Checks at the claim that the session is still what the call was asked in, as it was read with the
-    row. While a call is open no other moves its session; one that closes now closes after the start.
+    """Checks at the claim that the session is still what the call was asked in, as it was read with
+    the row. While a call is open no other moves its session; one that closes now closes after it.
 
     Its groups were checked against the grants by the gates, as the execution's groups.
     """
