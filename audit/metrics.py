@@ -24,3 +24,9 @@ anchor_deliveries = Counter(
     "Attempts to leave a checkpoint elsewhere.",
     ["outcome"],
 )
+partitions_ahead = Gauge(
+    "toolcrib_partitions_ahead",
+    "Months after this one for which a table has partitions already; below 1 they run out.",
+    ["table"],
+    multiprocess_mode="mostrecent",
+)

@@ -9,6 +9,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db.models.functions import Now
 
+from audit import partitions
 from audit.alerts import alerts, deliveries
 from audit.export import background_exports
 from audit.log import checkpoint_retention, log_status
@@ -36,6 +37,11 @@ def keep_evidence() -> None:
         records_days=settings.RETENTION_DAYS["records"],
         payload_days=settings.RETENTION_DAYS["payloads"],
     )
+
+
+@shared_task(name="audit.tasks.make_partitions")
+def make_partitions() -> None:
+    partitions.make_all_partitions()
 
 
 @shared_task(name="audit.tasks.thin_checkpoints")

@@ -434,6 +434,7 @@ _BEATS = {
     "tools.execution.tasks.add_up_days": 600,
     "tools.execution.tasks.apply_license_expiry": 3600,
     "audit.tasks.thin_checkpoints": 3600,
+    "audit.tasks.make_partitions": 3600,
     "audit.tasks.keep_evidence": 86_400,
     "audit.tasks.verify_logs": 86_400,
 }

@@ -1,6 +1,9 @@
 """Retention of evidence: old payloads are erased; old records are archived to files in whole sealed
 ranges of their log, each under a checkpoint, and removed once the file was read back.
 
+Records are removed with their month, which is dropped when all of it is archived
+(`archived_months`). What is in no month, or in one that cannot be dropped, is removed row by row.
+
 It may be killed at any moment. A file without its segment is written again; a segment whose records
 are not all removed is continued, if its file is still what it was. Leaves stay, so the log verifies
 over what has left.
@@ -8,10 +11,12 @@ over what has left.
 
 import gzip
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -23,7 +28,9 @@ from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.log import key_files, leaves, merkle
 from audit.models import AuditLeaf, AuditLog, AuditSegment, Checkpoint
+from audit.partitions import Partition
 from audit.records import erasure
+from audit.records.archived_months import drop_archived_months, is_intact
 
 RETENTION = "retention"
 LONGEST = 100_000  # records in one file
@@ -35,13 +42,17 @@ WHERE l.log_id = %s AND l.index >= %s AND l.index < %s AND r.occurred_at >= %s
 ORDER BY l.index LIMIT 1
 """
 _LINES = f"""
-SELECT {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac
-FROM audit_auditleaf l JOIN audit_auditrecord r ON r.id = l.record_id
-WHERE l.log_id = %s AND l.index >= %s AND l.index < %s ORDER BY l.index
+SELECT r.id, {leaves.body_sql("r")}, {leaves.moment_sql("r")}, r.mac
+FROM audit_auditrecord r WHERE r.id = ANY(%s)
 """  # noqa: S608
-_IN_RANGE = """
-SELECT record_id FROM audit_auditleaf WHERE log_id = %s AND index >= %s AND index < %s
+# Of a range of a log: those of months that stay, and the others.
+_STAYING = """
+SELECT record_id FROM audit_auditleaf WHERE log_id = %s AND index >= %s AND index < %s AND EXISTS (
+    SELECT FROM unnest(%s::uuid[], %s::uuid[]) AS month (first, until)
+    WHERE record_id >= month.first AND record_id < month.until
+)
 """
+_IN_RANGE = _STAYING.replace("AND EXISTS", "AND NOT EXISTS")
 _REMOVE_PAYLOADS = f"""
 DELETE FROM audit_auditpayload WHERE sealed IS NULL AND record_id IN ({_IN_RANGE})
 """  # noqa: S608
@@ -83,19 +94,35 @@ def archive_directory() -> Path:
 def apply_retention(*, records_days: int, payload_days: int) -> dict[str, int]:
     """Erase and move what is older; 0 days are for ever. What cannot be done in one log keeps
     no other waiting; at the end it raises `RetentionFailed`."""
-    done, problems = {"erased": 0, "archived": 0}, list[str]()
+    done, problems = {"erased": 0, "archived": 0}, dict[str, str]()
     shortest = min((days for days in (records_days, payload_days) if days), default=0)
-    for found in AuditLog.objects.order_by("name"):
+    logs = [*AuditLog.objects.order_by("name")]
+    for found in logs:
         if shortest:
             done["erased"] += _erase_payloads(found.name, _days_ago(shortest))
-        try:
-            done["archived"] += _retain_records(found, records_days)
-        except RetentionFailed as problem:
-            problems.append(str(problem))
-            _record_retention(found.name, "records", Outcome.FAILURE, problem=str(problem))
+        if records_days and found.halted_at is None:
+            with _noting(found.name, problems):
+                done["archived"] += _archive_all(found, _days_ago(records_days))
+    if records_days:
+        staying = drop_archived_months(_days_ago(records_days), archive_directory())
+        for found in logs:
+            with _noting(found.name, problems):
+                for segment in found.segments.filter(removed_at=None).order_by("first"):
+                    _remove_records(segment, staying)
     if problems:
-        raise RetentionFailed(" ".join(problems))
+        raise RetentionFailed(" ".join(problems.values()))
     return done
+
+
+@contextmanager
+def _noting(name: str, problems: dict[str, str]) -> Iterator[None]:
+    """A failure in one log is put on record, once in a run, and keeps no other log waiting."""
+    try:
+        yield
+    except RetentionFailed as problem:
+        if name not in problems:
+            _record_retention(name, "records", Outcome.FAILURE, problem=str(problem))
+        problems.setdefault(name, str(problem))
 
 
 def record_expiry(organization: str, kind: str, rows: Mapping[str, int], before: datetime) -> None:
@@ -107,14 +134,6 @@ def record_expiry(organization: str, kind: str, rows: Mapping[str, int], before:
         subject=kind,
         details={"rows": dict(rows), "before": before.isoformat()},
     )
-
-
-def _retain_records(found: AuditLog, days: int) -> int:
-    for begun in found.segments.filter(removed_at=None).order_by("first"):
-        _remove_records(begun)
-    if not days or found.halted_at is not None:
-        return 0
-    return _archive_all(found, _days_ago(days))
 
 
 def _days_ago(days: int) -> datetime:
@@ -138,17 +157,13 @@ def _erase_payloads(organization: str, before: datetime) -> int:
 
 def _archive_all(found: AuditLog, before: datetime) -> int:
     done = 0
-    while (due := next_range(found, before)) is not None:
-        segment = archive_range(due)
-        if segment is None:
-            break
-        _remove_records(segment)
+    while (due := next_range(found, before)) is not None and archive_range(due) is not None:
         done += due.end - due.first
     return done
 
 
 def next_range(found: AuditLog, before: datetime) -> DueRange | None:
-    """The oldest sealed and signed records that are still here, up to the first younger one."""
+    """The oldest sealed and signed records in no file, up to the first younger one."""
     checkpoint = found.checkpoints.order_by("-size", "-id").first()
     last = found.segments.order_by("-end").first()
     first = last.end if last else 0
@@ -201,10 +216,14 @@ def _create_segment(due: DueRange, sha256: str) -> AuditSegment | None:
 def range_lines(due: LogRange) -> Iterator[bytes]:
     """The sealed lines in the order of their leaves."""
     for first in range(due.first, due.end, BATCH):
+        batch = AuditLeaf.objects.filter(
+            log=due.log, index__gte=first, index__lt=min(first + BATCH, due.end)
+        )
+        ids = [*batch.order_by("index").values_list("record_id", flat=True)]
         with connection.cursor() as cursor:
-            cursor.execute(_LINES, [due.log.pk, first, min(first + BATCH, due.end)])
-            rows = cursor.fetchall()
-        for body, moment, mac in rows:
+            cursor.execute(_LINES, [ids])  # not a join, which would read months of other records
+            rows = {row[0]: row[1:] for row in cursor.fetchall()}
+        for body, moment, mac in (rows[record_id] for record_id in ids if record_id in rows):
             yield leaves.leaf_line(body.encode(), bytes(mac), moment) + b"\n"
 
 
@@ -249,20 +268,31 @@ def _leaf_hashes(found: AuditLog, first: int, end: int) -> list[bytes]:
     return hashes
 
 
-def _remove_records(segment: AuditSegment) -> None:
-    """Remove the records of a segment by batches. Raises `RetentionFailed` if its file is gone."""
-    path = archive_directory() / segment.file
-    if not path.is_file() or shared_files.file_sha256(path) != segment.sha256:
+def _remove_records(segment: AuditSegment, staying: Sequence[Partition] = ()) -> None:
+    """Remove the records of a segment by batches, but those of the months that stay. Raises
+    `RetentionFailed` if its file is gone."""
+    if not is_intact(segment, archive_directory()):
         raise RetentionFailed(
             f"{segment.file} is not the file that was written. Nothing more is removed: bring it "
             f"back; its SHA-256 is {segment.sha256}."
         )
+    months: list[Any] = [[one.first for one in staying], [one.end for one in staying]]
+    if not _exists(_IN_RANGE, segment.log_id, segment.first, segment.end, *months):
+        return
     for first in range(segment.first, segment.end, BATCH):
-        place = [segment.log_id, first, min(first + BATCH, segment.end)]
+        place: list[Any] = [segment.log_id, first, min(first + BATCH, segment.end), *months]
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(_REMOVE_PAYLOADS, place)
             cursor.execute(_REMOVE, place)
-    _mark_removed(segment)
+    if not _exists(_STAYING, segment.log_id, segment.first, segment.end, *months):
+        _mark_removed(segment)
+
+
+def _exists(statement: str, *values: Any) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT EXISTS ({statement})", values)
+        found: bool = cursor.fetchone()[0]
+    return found
 
 
 @transaction.atomic

@@ -15,6 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from audit import partitions
 from audit.log import checkpoint_publication, key_files
 from config import database, timeouts
 from config.env import env_text
@@ -189,10 +190,13 @@ def check_broker(url: str) -> None:
 
 
 def migrate() -> None:
-    """Run the command only when a migration is missing: it costs a second."""
+    """Run the command, which makes partitions too, only when a migration is missing: it costs a
+    second."""
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", verbosity=0, interactive=False)
+    else:
+        partitions.make_all_partitions()
 
 
 def wait_ready(supervisor: Supervisor, place: address.Address) -> None:

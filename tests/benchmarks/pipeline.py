@@ -2,6 +2,7 @@
 
     make bench [BENCH_SECONDS=4] [ROUNDS=5]
     python -m tests.benchmarks.pipeline [--seconds 4] [--rounds 5] [--clients 1 8 32] [--only http]
+    python -m tests.benchmarks.pipeline --rounds 0 --calls 0 --files   # which files a call enters
 
 Starts a Toolcrib of its own in a new directory, the bare view of `tests.benchmarks.floor` on the
 same PostgreSQL, and an upstream on loopback; removes all of it again. The kinds take turns within
@@ -10,7 +11,8 @@ ratios are to the floor of the same round. Each tool has a rate limit, which no 
 
 CPU is read from /proc: of each process and what it started. What a sandboxed run itself took is in
 its answer, and is counted as `runs`. Statements, commits, WAL and updates are PostgreSQL's own
-counts; what the product does without calls was measured before, and is subtracted.
+counts; what the product does without calls was measured before, and is subtracted. Files are those
+of the product that a call enters which this process makes and performs itself.
 """
 
 import argparse
@@ -36,6 +38,7 @@ from urllib.parse import urlsplit
 for _name in ("DATABASE_URL", "REDIS_URL"):
     os.environ.pop(_name, None)
 os.environ["TOOLCRIB_DATA"] = tempfile.mkdtemp(prefix="tc-bench-")
+os.environ["EGRESS_ALLOW_PRIVATE"] = "127.0.0.1/32"  # this process makes calls as well
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 import django  # noqa: E402
@@ -43,11 +46,14 @@ import django  # noqa: E402
 django.setup()
 
 import psycopg  # noqa: E402
+from django.db import connection  # noqa: E402
 
 from config.local import embedded, postgres  # noqa: E402
 from config.local.child_processes import ProcessSpec, launch_command  # noqa: E402
 from config.local.unix_accounts import database_account  # noqa: E402
 from tests import crib, factories  # noqa: E402
+from tests.entered_files import FilesEntered, enter_files  # noqa: E402
+from tools.worker import tasks  # noqa: E402
 
 FLOOR = "floor"
 # By a word of the command line: the processes that the supervisor starts.
@@ -126,16 +132,20 @@ def main() -> None:
         with _floor(data, upstream, token) as floor:
             kinds = [_floor_kind(floor.port, token), *kinds]
             groups = {"product": product.supervisor, "floor": floor.pid}
-            turns = _measure(kinds, groups, options)
+            turns = _measure(kinds, groups, options) if options.rounds else {}
             counts = {}
-            for kind in kinds:
+            for kind in kinds if options.calls else ():
                 counts[kind.name] = _count(kind, options.calls)
                 if options.statements:
                     _print_statements(kind, options.calls)
+        files = {kind.name: _enter_files(kind) for kind in kinds if kind.name != FLOOR}
     crib.remove(data)
-    _print_times(kinds, turns, options.clients)
-    _print_cpu(kinds, turns, options.clients)
-    _print_counts(counts)
+    if turns:
+        _print_times(kinds, turns, options.clients)
+        _print_cpu(kinds, turns, options.clients)
+    if counts:
+        _print_counts(counts)
+    _print_files(files, names=options.files)
 
 
 # The product, the floor and the upstream
@@ -438,6 +448,16 @@ def _read_counts() -> dict[str, float]:
         }
 
 
+def _enter_files(kind: CallKind) -> FilesEntered:
+    head, _, body = kind.request.partition(b"\r\n\r\n")
+    url = head.split()[1].decode()
+    token = re.search(rb"Bearer (\S+)", head)
+    assert token
+    entered = enter_files(url, token[1].decode(), body, lambda one: tasks.run_execution(str(one)))
+    connection.close()
+    return entered
+
+
 STATEMENTS = """
     SELECT calls, total_exec_time, wal_bytes, regexp_replace(left(query, 110), E'\\s+', ' ', 'g')
     FROM pg_stat_statements ORDER BY total_exec_time DESC LIMIT 12
@@ -521,6 +541,21 @@ def _print_counts(counts: dict[str, dict[str, float]]) -> None:
         print(f"{name:>12}" + "".join(f"{value:>12.1f}" for value in figures))
 
 
+def _print_files(entered: dict[str, FilesEntered], *, names: bool) -> None:
+    heads = ("kind", "request", "worker", "together")
+    print(
+        "\nFiles of the product that one call enters\n" + "".join(f"{head:>12}" for head in heads)
+    )
+    for kind, files in entered.items():
+        figures = (len(files.request), len(files.performance), len(files.together))
+        print(f"{kind:>12}" + "".join(f"{figure:>12}" for figure in figures))
+    for kind, files in entered.items() if names else ():
+        print(f"\n{kind}: request, worker")
+        for file in sorted(files.together):
+            marks = ("r" if file in files.request else "", "w" if file in files.performance else "")
+            print("".join(f"{mark:>3}" for mark in marks) + f"  {file}")
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4, help="of one turn")
@@ -528,6 +563,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 32])
     parser.add_argument("--calls", type=int, default=300, help="whose statements are counted")
     parser.add_argument("--statements", action="store_true", help="print the dearest statements")
+    parser.add_argument("--files", action="store_true", help="name the files that a call enters")
     parser.add_argument("--only", nargs="*", default=[], help="of http, mcp and sandbox")
     return parser.parse_args()
 

@@ -97,6 +97,20 @@ def test_a_call_that_awaited_approval_is_approved_and_made(
     assert (ended["status"], ended["output"]) == ("Success", "APPROVED")
 
 
+def test_its_records_are_a_partition_and_the_next_months_have_theirs(
+    upgraded: crib.Crib, earlier_facts: dict[str, Any]
+) -> None:
+    statement = """
+        SELECT tableoid::regclass::text FROM audit_auditrecord WHERE execution_id = %s
+        UNION SELECT count(*)::text FROM pg_inherits
+        WHERE inhparent IN ('audit_auditrecord'::regclass, 'audit_auditpayload'::regclass)
+    """
+    with psycopg.connect(embedded.database_url(upgraded.data)) as database:
+        found = database.execute(statement, [earlier_facts["before"]]).fetchall()
+    # Beside the month that it includes: the next three, and one for ids of no month.
+    assert {text for (text,) in found} == {"audit_auditrecord_earlier", "10"}
+
+
 def test_its_evidence_and_its_tools_verify(upgraded: crib.Crib) -> None:
     found = json.loads(manage(upgraded, "audit_verify", "--json"))
     assert [(one["log"], one["findings"]) for one in found] == [("default", [])]

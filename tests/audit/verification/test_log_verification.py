@@ -61,6 +61,7 @@ def owner():
         cursor.execute(
             "SELECT conrelid::regclass::text, conname FROM pg_constraint"
             " WHERE contype IN ('c', 'f') AND connamespace = current_schema()::regnamespace"
+            " AND conislocal"
         )
         for table, name in cursor.fetchall():
             cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
