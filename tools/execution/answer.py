@@ -68,7 +68,7 @@ def cancel_execution(execution_id: UUID, *, by: Actor) -> Execution:
 
 def _cancel_nested(execution_id: UUID, by: Actor) -> None:
     """The open calls of a composite one, except those that undo others."""
-    open_calls = Execution.objects.filter(parent=execution_id, status__in=OPEN)
+    open_calls = Execution.objects.filter(open__parent=execution_id)
     unwanted = open_calls.exclude(place__startswith=UNDO)
     for call_id in list(unwanted.values_list("pk", flat=True)):
         with suppress(Conflict):  # it was over sooner
@@ -84,7 +84,7 @@ def _cancelled_already(execution: Execution) -> Execution:
 def cancel_orphans() -> int:
     """End what is open of composite calls that are over; how many. Safe to repeat."""
     orphans = Execution.objects.filter(
-        status__in=OPEN, parent__status__in=FINAL, cancel_requested_at__isnull=True
+        open__parent__isnull=False, parent__status__in=FINAL, cancel_requested_at__isnull=True
     ).values_list("pk", "organization__slug")
     for execution_id, slug in list(orphans):
         with suppress(Conflict):  # it was over sooner
@@ -98,10 +98,7 @@ MOST_AT_ONCE = 1_000
 def open_calls(agent: Agent) -> ExecutionQuerySet:
     """What waits or runs. A composite call ends those that it made."""
     return Execution.objects.filter(
-        user=agent.service_account_id,
-        organization=agent.organization_id,
-        status__in=OPEN,
-        parent=None,
+        open__user=agent.service_account_id, open__organization=agent.organization_id, parent=None
     )
 
 

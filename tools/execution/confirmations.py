@@ -295,10 +295,8 @@ def _confirmation_of(execution_id: UUID) -> Confirmation | None:
 def _check_room(execution: Execution) -> None:
     """Counted one after the other for each account, so many at once stay exact."""
     take_lock(f"held:{execution.organization_id}:{execution.user_id}")
-    waiting = Execution.objects.filter(
-        organization_id=execution.organization_id,
-        user_id=execution.user_id,
-        status=Status.REQUIRES_CONFIRMATION,
+    waiting = Execution.objects.open(Status.REQUIRES_CONFIRMATION).filter(
+        open__organization=execution.organization_id, open__user=execution.user_id
     )
     held = waiting.count()
     if held > MOST_HELD:  # this one is among them

@@ -18,10 +18,10 @@ from tools.accounts.callers import actor_of
 from tools.authorization.known_names import state_label
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.results import OPEN, Status
+from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
 from tools.execution.call import Admission, Call, Performance, Result
-from tools.models import Execution, Session, StateTransition
+from tools.models import Execution, OpenExecution, Session, StateTransition
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
 
@@ -77,8 +77,8 @@ def find_own_session(caller: Caller, identifier: str) -> Session:
 
 def open_execution(session_id: UUID) -> UUID | None:
     """The one call of a session that is not over; composite ones leave it to their own calls."""
-    found = Execution.objects.filter(session=session_id, status__in=OPEN, composite=False)
-    return found.values_list("pk", flat=True).first()
+    found = OpenExecution.objects.filter(session=session_id)
+    return found.values_list("execution", flat=True).first()
 
 
 def busy(caller: Caller, call: Call) -> Conflict:

@@ -25,8 +25,9 @@ _KEPT = """({row}.organization_id, {row}.user_id, {row}.session_id, {row}.parent
 _OPEN = "('Pending', 'Running', 'RequiresConfirmation')"
 KEPT = f"""
 ALTER TABLE tools_openexecution SET (
-    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 5000
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000,
+    vacuum_truncate = off
 );
 
 CREATE FUNCTION tools_keep_open_executions() RETURNS trigger LANGUAGE plpgsql
@@ -41,15 +42,15 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER execution_opens
+CREATE TRIGGER execution_joins_the_open
     AFTER INSERT ON tools_execution
     FOR EACH ROW WHEN (NEW.status IN {_OPEN})
     EXECUTE FUNCTION tools_keep_open_executions();
-CREATE TRIGGER execution_moves
+CREATE TRIGGER execution_moves_among_the_open
     AFTER UPDATE ON tools_execution
     FOR EACH ROW WHEN ({_KEPT.format(row="OLD")} IS DISTINCT FROM {_KEPT.format(row="NEW")})
     EXECUTE FUNCTION tools_keep_open_executions();
-CREATE TRIGGER execution_goes
+CREATE TRIGGER execution_leaves_the_open
     AFTER DELETE ON tools_execution
     FOR EACH ROW WHEN (OLD.status IN {_OPEN})
     EXECUTE FUNCTION tools_keep_open_executions();
@@ -58,9 +59,9 @@ INSERT INTO tools_openexecution ({_COLUMNS})
 SELECT {_VALUES.format(row="e")} FROM tools_execution e WHERE e.status IN {_OPEN};
 """  # noqa: S608
 NOT_KEPT = """
-DROP TRIGGER execution_goes ON tools_execution;
-DROP TRIGGER execution_moves ON tools_execution;
-DROP TRIGGER execution_opens ON tools_execution;
+DROP TRIGGER execution_leaves_the_open ON tools_execution;
+DROP TRIGGER execution_moves_among_the_open ON tools_execution;
+DROP TRIGGER execution_joins_the_open ON tools_execution;
 DROP FUNCTION tools_keep_open_executions();
 """
 
