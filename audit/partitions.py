@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Self
 from uuid import UUID
 
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg.errors import CheckViolation, LockNotAvailable
 
@@ -73,6 +73,7 @@ BEGIN
     END IF;
     SELECT array_agg(
         format('ALTER TABLE {table} ADD CONSTRAINT %I %s', conname, pg_get_constraintdef(oid))
+        ORDER BY contype = 'f'
     ) INTO constraints
     FROM pg_constraint WHERE conrelid = plain AND contype IN ('p', 'u', 'x', 'f');
     SELECT array_agg(pg_get_indexdef(indexrelid)) INTO indexes FROM pg_index
@@ -132,7 +133,8 @@ BEGIN
     {grants}
 END $new$;
 """
-# Foreign keys followed the plain table when it was renamed.
+# Foreign keys followed the plain table when it was renamed. One of its own rows to others of them
+# is the partitioned table's already, and comes back with attaching.
 _ATTACH_EARLIER = """
 DO $attach$
 DECLARE
@@ -144,9 +146,11 @@ BEGIN
             replace(pg_get_constraintdef(oid, true), ' {table}_earlier(', ' {table}(') AS definition
         FROM pg_constraint
         WHERE confrelid = '{table}_earlier'::regclass AND contype = 'f' AND conparentid = 0 LOOP
-        references_to_it := references_to_it || format(
-            'ALTER TABLE %s ADD CONSTRAINT %I %s', one.place, one.conname, one.definition
-        );
+        IF one.place <> '{table}_earlier'::regclass THEN
+            references_to_it := references_to_it || format(
+                'ALTER TABLE %s ADD CONSTRAINT %I %s', one.place, one.conname, one.definition
+            );
+        END IF;
         EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', one.place, one.conname);
     END LOOP;
     IF EXISTS (SELECT FROM {table}_earlier) THEN
@@ -260,7 +264,7 @@ def make_all_partitions() -> list[str]:
             if new:
                 _analyze(table)
             made += new
-        except (PartitionBusy, OperationalError, IntegrityError) as problem:
+        except (PartitionBusy, DatabaseError) as problem:
             log.warning("no partitions were made of %s: %s", table, problem)
         metrics.partitions_ahead.labels(table).set(months_ahead(table))
     return made

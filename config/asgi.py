@@ -5,7 +5,7 @@ import asyncio
 import hashlib
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
@@ -38,6 +38,8 @@ BODIES, BODY_BYTES = 1024, 512 * 1024 * 1024
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 PROBE_THREADS, PAGE_THREADS = 4, 32
 _PIECE_BYTES, _UNSTREAMED_PIECES = 64 * 1024, 16  # of a file
+# For calls that are performed here, after uvicorn's grace period and within the supervisor's.
+HAND_BACK_S = 4.0
 _SEND_S = 30.0  # timeout for sending one piece of a stream
 _MOST_CREDENTIALS = 10_000
 _BUSY = b'{"code":"unavailable","message":"Too many requests wait. Try again in a moment."}'
@@ -115,10 +117,11 @@ class IncomingBody:
 
 
 class WebApplication:
-    """The ASGI application: it queues each request for a thread and runs Django there."""
+    """The ASGI application: it queues each request for a thread and runs Django there. At its end
+    it calls `hand_back`, with the seconds it may take."""
 
-    def __init__(self, wsgi: Any) -> None:
-        self._wsgi = wsgi
+    def __init__(self, wsgi: Any, hand_back: Callable[[float], object]) -> None:
+        self._wsgi, self._hand_back = wsgi, hand_back
         self._bodies = IncomingBodies()
         calls = settings.WEB_THREADS
         # The last quarter of each kind is never one organization's.
@@ -137,7 +140,7 @@ class WebApplication:
         send: ASGISendCallable,
     ) -> None:
         if scope["type"] == "lifespan":
-            await _answer_lifespan(receive, send)
+            await self._answer_lifespan(receive, send)
         elif scope["path"] == "/healthz" and scope["method"] in {"GET", "HEAD"}:
             await _send_response(send, 200, b'{"status": "ok"}')
         else:
@@ -170,6 +173,16 @@ class WebApplication:
             slot.release()
             if credential and slot.organization:
                 self._remember(credential, slot.organization)
+
+    async def _answer_lifespan(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        while True:
+            event = (await receive())["type"]
+            if event == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await asyncio.to_thread(self._hand_back, HAND_BACK_S)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
 
     def _queue_for(self, path: str) -> RequestQueue:
         if path in PROBES:
@@ -302,16 +315,6 @@ async def _send_response(
     await send(_piece(content))
 
 
-async def _answer_lifespan(receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    while True:
-        event = (await receive())["type"]
-        if event == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        else:
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-
-
 def _wsgi_environ(scope: HTTPScope) -> dict[str, Any]:
     """The environ of PEP 3333. Values of a repeated header are joined in their order; a header with
     an underscore is dropped, since it would pass for one with a hyphen."""
@@ -358,7 +361,9 @@ def _credential_key(environ: dict[str, Any]) -> bytes:
     return hashlib.sha256(secret.encode("latin-1")).digest() if secret else b""
 
 
-application = WebApplication(get_wsgi_application())
+application = WebApplication(
+    get_wsgi_application(), import_string("tools.execution.perform.hand_back_calls")
+)
 # Generate the OpenAPI document in the background, before the first client asks for it.
 Thread(
     target=import_string("tools.api.documentation.make_documents"), name="openapi", daemon=True

@@ -24,7 +24,8 @@ CREATE TABLE owner (id int PRIMARY KEY);
 INSERT INTO owner VALUES (1);
 CREATE TABLE thing (
     id uuid PRIMARY KEY, note text NOT NULL DEFAULT 'none' CHECK (note <> ''),
-    owner_id int REFERENCES owner (id) DEFERRABLE INITIALLY DEFERRED
+    owner_id int REFERENCES owner (id) DEFERRABLE INITIALLY DEFERRED,
+    before_id uuid REFERENCES thing (id)
 ) WITH (fillfactor = 70);
 CREATE INDEX thing_by_note ON thing (note) WHERE note <> 'none';
 CREATE TRIGGER thing_never_changes BEFORE UPDATE ON thing
@@ -68,10 +69,11 @@ def names(table=TABLE):
 @pytest.fixture
 def things(ledger):
     """A plain table with a row of last year, one of no month, and one that refers to them."""
-    made = {"old": first_id(MARCH), "foreign": UUID(int=uuid4().int | 1 << 127)}
+    made = {"old": UUID(int=first_id(MARCH).int + 1), "foreign": UUID(int=uuid4().int | 1 << 127)}
     execute(PLAIN)
     execute(PART)
     execute("INSERT INTO thing (id, owner_id) VALUES (%s, 1), (%s, NULL)", *made.values())
+    execute("INSERT INTO thing (id, before_id) VALUES (%s, %s)", first_id(MARCH), made["foreign"])
     execute("INSERT INTO part VALUES (%s, 1), (%s, 2)", *made.values())
     for statement in partitions.partition_table_sql("thing", "id"):
         execute(statement)
@@ -105,13 +107,14 @@ def place(request, things):
     return things["old" if request.param == "earlier" else "foreign"], f"thing_{request.param}"
 
 
-def test_every_partition_refuses_what_the_table_refused(place):
+def test_every_partition_refuses_what_the_table_refused(ledger, place):
     row, name = place
+    may_truncate = f"GRANT TRUNCATE ON ALL TABLES IN SCHEMA {ledger} TO CURRENT_USER"
     for statement, says in [
         (f"UPDATE thing SET note = 'x' WHERE id = '{row}'", "evidence"),
         (f"UPDATE {name} SET note = 'x' WHERE id = '{row}'", "evidence"),
         (f"TRUNCATE {name} CASCADE", "permission denied"),
-        (f"GRANT TRUNCATE ON {name} TO CURRENT_USER; TRUNCATE {name} CASCADE", "evidence"),
+        (f"{may_truncate}; TRUNCATE {name} CASCADE", "evidence"),
         (f"INSERT INTO thing (id) VALUES ('{row}')", "duplicate key"),
         ("INSERT INTO thing (id, note) VALUES (gen_random_uuid(), '')", "check constraint"),
     ]:
@@ -146,6 +149,8 @@ def test_rows_that_refer_to_the_table_still_do(things):
         execute("INSERT INTO part VALUES (%s, 3)", uuid7())
     with pytest.raises(DatabaseError, match="foreign key"):
         execute("INSERT INTO thing (id, owner_id) VALUES (%s, 2)", uuid7())
+    with pytest.raises(DatabaseError, match="foreign key"):
+        execute("INSERT INTO thing (id, before_id) VALUES (%s, %s)", uuid7(), uuid7())
 
 
 def test_an_empty_table_leaves_no_partition_of_earlier_rows(ledger):

@@ -27,6 +27,7 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.db import connection  # noqa: E402
 
+from audit import partitions  # noqa: E402
 from audit.records import payloads, record_search  # noqa: E402
 from config.local import embedded  # noqa: E402
 from tests import crib  # noqa: E402
@@ -38,7 +39,10 @@ ROUNDS = 40
 # As common as a word gets, and in none of the newest 600,000: all its records have to be sorted.
 WORST = "a word of 400,000 long ago"
 TARGET_MS = 300
-INDEX = "SELECT pg_get_indexdef('audit_by_term'::regclass)"
+INDEX = "SELECT replace(pg_get_indexdef('audit_by_term'::regclass), ' ON ONLY ', ' ON ')"
+SIZE = """
+SELECT pg_size_pretty(sum(pg_relation_size(relid))) FROM pg_partition_tree('audit_by_term')
+"""
 RECORDS = """
 INSERT INTO audit_auditrecord (id, organization, occurred_at, code, outcome, reason, actor_kind,
     actor, actor_id, token_id, subject, subject_digest, execution_id, request_id, source_ip,
@@ -76,6 +80,7 @@ def main(records: int) -> None:
     try:
         with embedded.running_servers(data):
             call_command("migrate", "audit", verbosity=0)
+            _make_months(records)
             index = str(_query_value(INDEX))
             _inserting()
             _fill(records, index)
@@ -84,6 +89,14 @@ def main(records: int) -> None:
             connection.close_pool()
     finally:
         crib.remove(data)
+
+
+def _make_months(records: int) -> None:
+    moment, last = BEGIN, BEGIN + timedelta(seconds=APART_S * records)
+    while moment < last:
+        for table, key in partitions.partitioned_tables().items():
+            partitions.make_partitions(table, key, since=moment)
+        moment += timedelta(days=28)
 
 
 def _inserting() -> None:
@@ -114,7 +127,7 @@ def _fill(records: int, index: str) -> None:
     _do("CREATE INDEX payload_by_word ON audit_auditpayload USING gin (words)")
     _do(index)
     _do("VACUUM ANALYZE audit_auditrecord, audit_auditpayload")
-    size = _query_value("SELECT pg_size_pretty(pg_relation_size('audit_by_term'))")
+    size = _query_value(SIZE)
     print(f"{records:,} records in {time.monotonic() - began:.0f} s; the index of terms has {size}")
 
 

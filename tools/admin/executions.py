@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from tools.admin.base import ReadOnly, giver, run_for_each
 from tools.execution import answer as actions
-from tools.execution.outputs import FIELDS, redacted, redacted_message
+from tools.execution.outputs import REDACTED_FIELDS, redact_execution, redact_message
 from tools.models import (
     Execution,
     ExecutionEvent,
@@ -62,12 +62,12 @@ class ExecutionAdmin(ReadOnly):
 
     @admin.display(description="what went in and came out")
     def input_and_output(self, row: Any) -> str:
-        return json.dumps(redacted(row), indent=2, ensure_ascii=False)[:20_000]
+        return json.dumps(redact_execution(row), indent=2, ensure_ascii=False)[:20_000]
 
     def get_fields(self, request: Any, obj: Any = None) -> Any:
         """Users who may only view never see the secrets of a call."""
         names = [field.name for field in Execution._meta.concrete_fields]
-        return [*(name for name in names if name not in FIELDS), "input_and_output"]
+        return [*(name for name in names if name not in REDACTED_FIELDS), "input_and_output"]
 
 
 @admin.register(ExecutionEvent)
@@ -80,7 +80,7 @@ class ExecutionEventAdmin(ReadOnly):
 
     @admin.display(description="message")
     def message_text(self, row: Any) -> str:
-        return redacted_message(row)
+        return redact_message(row)
 
 
 @admin.register(Session)

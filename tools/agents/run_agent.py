@@ -19,8 +19,8 @@ from tools.definitions.implementations.tool_types import RUN_AGENT
 from tools.definitions.results import Status
 from tools.errors import ToolcribError
 from tools.execution.call import Result
-from tools.workflows.composition import CompositeKind, Waiting, add_kind
-from tools.workflows.nested_calls import CannotGoOn, Composition
+from tools.workflows.composition import CompositeKind, WaitCondition, register_kind
+from tools.workflows.nested_calls import Composition, CompositionFailed
 
 
 def run_react_turn(run: AgentRun) -> str:
@@ -53,7 +53,7 @@ PATTERNS: dict[str, Callable[[AgentRun], str]] = {
 }
 
 
-def run_agent_turn(view: Composition) -> Result | Waiting:
+def run_agent_turn(view: Composition) -> Result | WaitCondition:
     """Runs one turn. It is called at the run's end as well, so that the run's own session is
     closed."""
     run = AgentRun(view)
@@ -75,7 +75,7 @@ def _turn_result(run: AgentRun) -> Result:
         return run.success_result(PATTERNS[run.parameters.pattern](run))
     except RunOver as end:
         return _end_result(run, end)
-    except CannotGoOn as limit:
+    except CompositionFailed as limit:
         return _end_result(run, RunOver(limit.code, str(limit)))
     except ToolcribError as refusal:  # about the run that it continues, which may have changed
         return _end_result(run, RunOver(refusal.code, refusal.message))
@@ -104,4 +104,4 @@ def _check_not_ended(view: Composition) -> None:
         raise RunOver("TIMEOUT", message, Status.TIMEOUT)
 
 
-add_kind(RUN_AGENT, CompositeKind(run_agent_turn, sees_its_end=True))
+register_kind(RUN_AGENT, CompositeKind(run_agent_turn, handles_end=True))

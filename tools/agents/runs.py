@@ -29,8 +29,8 @@ from tools.models import Execution, Session
 from tools.policy.questions import EffectiveRequest
 from tools.workflows import session_actions
 from tools.workflows.chain_boundary import last_attempt
-from tools.workflows.composition import Waiting
-from tools.workflows.nested_calls import CannotGoOn, Composition, NestedCall
+from tools.workflows.composition import WaitCondition
+from tools.workflows.nested_calls import Composition, CompositionFailed, NestedCall
 
 MOST_REPLY_TOKENS = 4_096  # tokens of one reply
 clock = timezone.now
@@ -53,7 +53,7 @@ class RunOver(Exception):
 class RunMustWait(Exception):
     """The turn waits for the end of a call, or for a time."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: WaitCondition) -> None:
         super().__init__("the run waits")
         self.waiting = waiting
 
@@ -66,7 +66,7 @@ class AgentRun:
         try:
             self.parameters = AgentRunParameters.from_call(view.parameters)
         except UnusableParameters as flaw:
-            raise CannotGoOn("PARAMETERS_WRONG", str(flaw)) from None
+            raise CompositionFailed("PARAMETERS_WRONG", str(flaw)) from None
         self.reload()
         view.calls = self.rows.call_states
 
@@ -84,15 +84,17 @@ class AgentRun:
                 state=execution.state,
             )
         except ToolcribError as refusal:
-            raise CannotGoOn(refusal.code, refusal.message) from None
+            raise CompositionFailed(refusal.code, refusal.message) from None
         self.view.memory["session"] = str(session.pk)
-        self.view.remember()
+        self.view.save_memory()
 
     def close_session(self) -> None:
         """Close the session that the run created."""
         if (own := self.view.memory.get("session")) is not None:
             by = actor_of(self.view.performance.caller)
-            session_actions.end(Session.objects.filter(pk=own), by, reason="agent_run_over")
+            session_actions.close_open_session(
+                Session.objects.filter(pk=own), by, reason="agent_run_over"
+            )
 
     @property
     def session(self) -> str:
@@ -169,7 +171,7 @@ class AgentRun:
             and (number >= self.parameters.iterations or self.is_nearly_spent())
         ):
             self.view.memory["last"] = decided = number
-            self.view.remember()
+            self.view.save_memory()
         return decided is not None and number >= decided
 
     def is_nearly_spent(self) -> bool:
@@ -211,7 +213,7 @@ class AgentRun:
             self._check_retryable(made, attempt)
             self._begin_model_call(f"{place}#{attempt + 1}", prompt())
         else:
-            raise RunMustWait(Waiting())
+            raise RunMustWait(WaitCondition())
         return self.ask_model(number, prompt)
 
     def call_tool(
@@ -227,17 +229,17 @@ class AgentRun:
         place = place or f"{ACT}{number}"
         new = place not in self.view.calls
         action = self._clean_action(action) if new else action
-        made = self.view.begin(
+        made = self.view.begin_call(
             place,
             action.name,
             action.arguments,
             session=self.session,
-            consent_because=approval_reason,
+            approval_reason=approval_reason,
         )
         if new:
             events.notify_waiters(self.view.execution.pk)
         if made.open:
-            raise RunMustWait(Waiting())
+            raise RunMustWait(WaitCondition())
         if new:  # refused, or known already
             self.reload()
 
@@ -269,20 +271,20 @@ class AgentRun:
                 " these arguments. A replay calls no tool, so it ends here.",
             )
         replayed[place] = there
-        self.view.remember()
+        self.view.save_memory()
         self.reload()
 
     def _check_retryable(self, made: NestedCall, attempt: int) -> None:
         """Raises `RunOver`, or `RunMustWait` until the moment has come."""
         if made.error_code == NO_NATIVE and self.native:
             self.view.memory["native"] = False
-            self.view.remember()
+            self.view.save_memory()
             return
         if made.error_code not in _RETRYABLE_CODES or attempt >= _MAX_ATTEMPTS:
             raise RunOver(made.error_code, made.error_message, made.status)
         due = (made.completed_at or clock()) + timedelta(seconds=2**attempt)
         if clock() < due:
-            raise RunMustWait(Waiting(below=0, until=due))
+            raise RunMustWait(WaitCondition(below=0, until=due))
 
     def _begin_model_call(self, place: str, prompt: Prompt) -> None:
         self._check_spending()
@@ -297,7 +299,7 @@ class AgentRun:
             "model": self.parameters.model,
             "max_tokens": MOST_REPLY_TOKENS,
         }
-        self.view.begin(place, ASK_MODEL, question, at_its_door=True)
+        self.view.begin_call(place, ASK_MODEL, question, at_its_door=True)
         events.notify_waiters(self.view.execution.pk)  # followers of the run read its rows
 
     # --- results ---

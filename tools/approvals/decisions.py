@@ -47,7 +47,7 @@ EXPIRED_MESSAGE = (
 )
 MOST_AT_ONCE = 100
 LONGEST_REASON = 1000
-PERMISSION = confirmations.PERMISSION.removeprefix("tools.")
+PERMISSION = confirmations.DECIDE_PERMISSION.removeprefix("tools.")
 _CLOSED_MESSAGES = {
     ConfirmationStatus.EXPIRED: "confirmation_expired",
     ConfirmationStatus.VOID: "confirmation_void",
@@ -168,9 +168,9 @@ def expire_overdue() -> None:
 
 def expire(confirmation: Confirmation) -> None:
     """Call it with execution and confirmation locked, in a transaction."""
-    if not confirmations.close(confirmation, ConfirmationStatus.EXPIRED):
+    if not confirmations.close_confirmation(confirmation, ConfirmationStatus.EXPIRED):
         return
-    confirmations.end(
+    confirmations.deny_awaiting_call(
         confirmation.execution_id, code="confirmation_expired", message=EXPIRED_MESSAGE
     )
     _record_by_system(Event.CONFIRM_EXPIRE, confirmation, Outcome.DENIED)
@@ -304,35 +304,39 @@ def _find_change(confirmation: Confirmation) -> Refused | None:
         step(performance)
     if (result := performance.result) is not None:
         return Refused(result.error_message, code=result.error_code)
-    need = confirmations.needed_now(performance)
+    need = confirmations.current_requirement(performance)
     if need is not None and need.approvals > confirmation.approvals_needed:
         return Refused("By now two people must agree to it.", code="confirmation_short")
-    if not confirmations.matches(confirmation, performance):
+    if not confirmations.is_unchanged(confirmation, performance):
         return Refused("What is stored is not what was asked.", code="confirmation_changed")
     return None
 
 
 def _void(caller: Caller, confirmation: Confirmation, stale: Refused) -> None:
-    confirmations.void(confirmation, by=actor_of(caller), reason=stale.code)
-    confirmations.end(confirmation.execution_id, code=stale.code, message=stale.message)
+    confirmations.void_confirmation(confirmation, by=actor_of(caller), reason=stale.code)
+    confirmations.deny_awaiting_call(
+        confirmation.execution_id, code=stale.code, message=stale.message
+    )
 
 
 def _reject(caller: Caller, confirmation: Confirmation, word: Word) -> None:
     said = f"A person refused this call: {word.reason}" if word.reason else "A person refused it."
     _write(caller, confirmation, word)
-    confirmations.close(confirmation, ConfirmationStatus.REJECTED)
-    confirmations.end(confirmation.execution_id, code="confirmation_rejected", message=said)
+    confirmations.close_confirmation(confirmation, ConfirmationStatus.REJECTED)
+    confirmations.deny_awaiting_call(
+        confirmation.execution_id, code="confirmation_rejected", message=said
+    )
     _record(Event.CONFIRM_REJECT, caller, confirmation, word)
 
 
 def _approve(caller: Caller, confirmation: Confirmation, word: Word) -> None:
     _write(caller, confirmation, word)
-    agreed = confirmations.agreed(confirmation)
+    agreed = confirmations.count_approvals(confirmation)
     if agreed < confirmation.approvals_needed:
         message = "One person agreed; the call waits for another."
     else:
         message = "People agreed to the call." if agreed > 1 else "A person agreed to the call."
-        confirmations.close(confirmation, ConfirmationStatus.APPROVED)
+        confirmations.close_confirmation(confirmation, ConfirmationStatus.APPROVED)
         confirmation.execution.status = Status.PENDING
         # By the clock that says for how long it has waited: the database's.
         Execution.objects.filter(pk=confirmation.execution_id).update(

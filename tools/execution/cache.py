@@ -1,13 +1,12 @@
-"""Answers of pure tools that are given again, as long as they are good.
+"""The result cache: outputs of pure tools are reused while they are valid.
 
-Only what succeeded and fits its output schema is kept, and every gate is asked before it is given.
-The key holds all that an answer depends on: organization, tool, version, the organization's
-revision (its configuration and its grants: any change makes new keys) and the parameters. One
-organization's callers share answers, for what a tool computes does not depend on who asked. What is
-given the caller's name, or is called with the caller's own credentials, may answer by it: there
-each caller has answers of its own.
+Only successful outputs that fit their output schema are stored, and every gate is evaluated before
+one is used. The key has everything that an output depends on: organization, tool, version, the
+organization's revision (its configuration and its grants: any change makes new keys) and the
+parameters. All callers of an organization share the outputs, except of tools that get the caller's
+name or credentials: there each caller has outputs of its own.
 
-When many ask at once, one runs. The others' claims are undone until it is over.
+Of concurrent calls with the same key one runs. The claims of the others are undone until it ends.
 """
 
 import time
@@ -35,20 +34,20 @@ from tools.models import CacheEntry, Execution, Organization, StoredOutput
 
 
 class Parked(Exception):
-    """Another execution is working the same answer out; this one waits for it."""
+    """Another execution computes the same output; this one waits for it."""
 
 
 def find(admission: Admission) -> Hit | None:
-    """The answer, where there is one. The call remembers its key either way."""
+    """The cached output, if there is one. Sets the cache key of the call in any case."""
     if admission.resolved.definition.cache_ttl_s is None:
         return None
-    admission.cache_key = key_of(
+    admission.cache_key = build_cache_key(
         admission.resolved, admission.snapshot, admission.parameters, admission.caller
     )
-    return _good(admission.cache_key)
+    return _find_valid_answer(admission.cache_key)
 
 
-def key_of(tool: CatalogTool, snapshot: Snapshot, parameters: Any, caller: Caller) -> str:
+def build_cache_key(tool: CatalogTool, snapshot: Snapshot, parameters: Any, caller: Caller) -> str:
     return commitment(
         {
             "organization": str(snapshot.organization_id),
@@ -56,13 +55,13 @@ def key_of(tool: CatalogTool, snapshot: Snapshot, parameters: Any, caller: Calle
             "version": tool.digest,
             "revision": snapshot.revision,
             "parameters": parameters,
-            "of": _whose(tool, snapshot, caller),
+            "of": _answer_owner(tool, snapshot, caller),
         }
     )
 
 
-def _whose(tool: CatalogTool, snapshot: Snapshot, caller: Caller) -> str:
-    """Empty where all callers get one answer."""
+def _answer_owner(tool: CatalogTool, snapshot: Snapshot, caller: Caller) -> str:
+    """The owner part of the key; empty if all callers share the output."""
     if tool.definition.type == ToolType.SERVICE:
         return str(caller)
     if tool.definition.type == ToolType.MCP:
@@ -76,7 +75,7 @@ def _whose(tool: CatalogTool, snapshot: Snapshot, caller: Caller) -> str:
 
 
 def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
-    """The columns of an execution that was over when it was written."""
+    """The columns of an execution that ended when it was created."""
     now = timezone.now()
     return {
         "output": hit.output,
@@ -95,12 +94,12 @@ def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
 
 
 def serve(admission: Admission, hit: Hit) -> None:
-    """A call that was answered at once: as much on record as one that ran."""
+    """Records a call that was answered from the cache like one that ran."""
     execution = admission.accepted
     events.append_event(execution.pk, EventType.STARTED)
     events.append_event(execution.pk, EventType.COMPLETED)
     budgets.settle(execution.pk, spent=admission.cost)
-    sessions.move_for_hit(admission, execution)
+    sessions.move_state_for_hit(admission, execution)
     record(
         Event.TOOL_CACHE_HIT,
         by=actor_of(admission.caller),
@@ -129,18 +128,21 @@ def serve(admission: Admission, hit: Hit) -> None:
 
 
 def at_claim(performance: Performance) -> None:
-    """The answer that has come meanwhile, or the task to find it. Raises `Parked`."""
+    """Sets a cached result that was stored meanwhile, or makes this call compute it.
+
+    Raises `Parked` while another execution computes it.
+    """
     execution, tool = performance.execution, performance.tool
     if performance.result is not None or not execution.cache_key:
         return
-    key = key_of(tool, performance.snapshot, execution.parameters, performance.caller)
+    key = build_cache_key(tool, performance.snapshot, execution.parameters, performance.caller)
     if CacheEntry.objects.lead(
         key, organization=execution.organization_id, tool=tool.id, execution=execution.pk
     ):
         performance.leads = key
         metrics.cache_lookups.labels(tool.name, "miss").inc()
         return
-    hit = _good(key)
+    hit = _find_valid_answer(key)
     if hit is None:
         raise Parked
     performance.result = Result(
@@ -156,7 +158,7 @@ def at_claim(performance: Performance) -> None:
 
 
 def keep(performance: Performance, result: Result) -> None:
-    """In the transaction that ends the execution which was to find the answer."""
+    """Stores the output, in the transaction that ends the execution which computed it."""
     ttl_s = performance.definition.cache_ttl_s
     if not performance.leads or ttl_s is None:
         return
@@ -172,12 +174,12 @@ def keep(performance: Performance, result: Result) -> None:
 
 
 def give_up(execution_id: UUID) -> None:
-    """It ended without an answer: the next one that waits is to find it."""
+    """It ended without an output: the next waiting execution computes it."""
     CacheEntry.objects.led_by(execution_id).delete()
 
 
 def waiting_for(performance: Performance) -> list[UUID]:
-    """Those whose claims were undone because of this one, which is over now."""
+    """The executions that waited for the output of this one, which has ended."""
     if not performance.leads:
         return []
     waiting = Execution.objects.open(Status.PENDING).filter(
@@ -190,13 +192,13 @@ def waiting_for(performance: Performance) -> list[UUID]:
 def invalidate(
     *, organization: Organization, by: Actor, tool: str | None = None, group: str | None = None
 ) -> int:
-    """Forget the answers of a tool, of a group's tools, or of the organization; how many they were.
+    """Deletes the cached outputs of a tool, of a group's tools, or of the organization.
 
-    An answer that is being worked out is not kept either.
+    Returns how many there were. An output that is being computed is not stored either.
     """
     entries = CacheEntry.objects.filter(organization=organization)
     if tool is not None or group is not None:
-        entries = entries.filter(tool__in=_members(organization, tool, group))
+        entries = entries.filter(tool__in=_tools_to_invalidate(organization, tool, group))
     count, _ = entries.delete()
     record(
         Event.CACHE_INVALIDATE,
@@ -208,11 +210,13 @@ def invalidate(
     return count
 
 
-def forget_expired() -> None:
+def delete_expired() -> None:
     CacheEntry.objects.expired().delete()
 
 
-def _members(organization: Organization, tool: str | None, group: str | None) -> list[UUID]:
+def _tools_to_invalidate(
+    organization: Organization, tool: str | None, group: str | None
+) -> list[UUID]:
     snapshot = registry.snapshot(organization.pk, organization.revision)
     return [
         one.id
@@ -222,7 +226,7 @@ def _members(organization: Organization, tool: str | None, group: str | None) ->
     ]
 
 
-def _good(key: str) -> Hit | None:
+def _find_valid_answer(key: str) -> Hit | None:
     entry = CacheEntry.objects.good(key).select_related("execution").only(
         "key",
         "warnings",
@@ -236,12 +240,18 @@ def _good(key: str) -> Hit | None:
     ).first()  # fmt: skip
     if entry is None or entry.execution.output_expired_at is not None:
         return None
-    found = entry.execution
-    digest, kind = found.output_digest, found.output_type
-    if digest and not StoredOutput.objects.touch(found.organization_id, digest):
+    source = entry.execution
+    digest = source.output_digest
+    if digest and not StoredOutput.objects.touch(source.organization_id, digest):
         return None
     return Hit(
-        found.pk, found.output, found.observation, found.output_bytes, digest, kind, entry.warnings
+        source.pk,
+        source.output,
+        source.observation,
+        source.output_bytes,
+        digest,
+        source.output_type,
+        entry.warnings,
     )
 
 

@@ -1,7 +1,8 @@
-"""Calls that wait for a person: held when they are accepted, spent when they are claimed.
+"""Calls that await approval: a confirmation is requested when they are accepted, and spent when
+they are claimed.
 
-A yes is good for one start of exactly what was shown. A change of a held call locks its
-execution first and its confirmation second, as the claim does.
+An approval is valid for one start of exactly the call that was shown. Every change of such a call
+locks its execution first and its confirmation second, as the claim does.
 """
 
 import math
@@ -36,71 +37,77 @@ from tools.policy import gates
 from tools.policy.approval_requirements import ApprovalRequirement, bound_hash, requirement_of
 from tools.policy.questions import NO_OPTIONS, EffectiveRequest, StoredOptions
 
+MOST_AWAITING = 100  # of one account, so that no call is hidden among many others
+DECIDE_PERMISSION = "tools.decide_confirmation"
+_VOIDABLE = (ConfirmationStatus.PENDING, ConfirmationStatus.APPROVED)
+_SELECT_OF_EXECUTION = "SELECT * FROM tools_confirmation WHERE execution_id = %s"
+_UNFINISHED = (Status.RUNNING, Status.PENDING)
+
 
 def asked_for(admission: Admission) -> tuple[ApprovalRequirement | None, dict[str, Any]]:
-    """What people are asked about a batch as a whole, and the tools that their yes is good for."""
+    """The approval requirement of a batch as a whole, and the tools that the approval covers."""
     try:
         inputs = parse_batch_inputs(admission.parameters)
-    except ValueError:  # its own turn will say so
+    except ValueError:  # reported by the turn of the batch
         return admission.need, {}
-    counted = Counter(one.tool_name for one in inputs)
+    counts = Counter(one.tool_name for one in inputs)
     reasons: list[str] = []
     approvals, covers = 0, {}
-    for name, count in counted.items():
+    for name, count in counts.items():
         tool = admission.snapshot.tool(name)
-        need = _need_of(admission, tool) if tool else None
-        if tool is None or need is None:
+        tool_requirement = _requirement_of_call(admission, tool) if tool else None
+        if tool is None or tool_requirement is None:
             continue
         covers[name] = {"id": str(tool.id), "digest": tool.digest}
         times = "one call" if count == 1 else f"{count} calls"
-        reasons += [f"{reason} ({times} of this batch.)" for reason in need.reasons]
-        approvals = max(approvals, need.approvals)
-    own = admission.need
+        reasons += [f"{reason} ({times} of this batch.)" for reason in tool_requirement.reasons]
+        approvals = max(approvals, tool_requirement.approvals)
+    requirement = admission.need
     if not covers:
-        return own, {}
-    reasons = [*(own.reasons if own else ()), *reasons]
-    return ApprovalRequirement(tuple(reasons), max(approvals, own.approvals if own else 1)), covers
+        return requirement, {}
+    reasons = [*(requirement.reasons if requirement else ()), *reasons]
+    approvals = max(approvals, requirement.approvals if requirement else 1)
+    return ApprovalRequirement(tuple(reasons), approvals), covers
 
 
 def is_approved_for_batch(admission: Admission, need: ApprovalRequirement) -> bool:
-    """Whether people have agreed to the batch with this call in it. The claim looks once more."""
+    """Whether the approval of the batch covers this call. The claim checks it again."""
     call = admission.call
     if call.parent is None or call.require_confirmation:
         return False
-    shared = of_call(
+    approval = find_batch_approval(
         parent_id=call.parent.id,
         place=call.parent.place,
         tool=admission.resolved,
         parameters=admission.parameters,
     )
-    return shared is not None and shared.approvals_needed >= need.approvals
+    return approval is not None and approval.approvals_needed >= need.approvals
 
 
-def of_call(
+def find_batch_approval(
     *, parent_id: UUID | None, place: str, tool: CatalogTool, parameters: object
 ) -> Confirmation | None:
-    """The consent to a batch that one of its calls may begin on; None where there is none."""
+    """The approved confirmation of a batch that covers one of its calls, if there is one."""
     if parent_id is None:
         return None
-    shared = (
+    approval = (
         Confirmation.objects.select_related("execution__tool_version")
         .filter(
-            execution=parent_id, status=ConfirmationStatus.APPROVED, execution__status__in=_ALIVE
+            execution=parent_id,
+            status=ConfirmationStatus.APPROVED,
+            execution__status__in=_UNFINISHED,
         )
         .first()
     )
-    if shared is None or not _covers(shared, tool):
+    if approval is None or not _covers_tool(approval, tool):
         return None
-    if shared.execution.started_at is None:
+    if approval.execution.started_at is None:
         return None
-    return shared if _input(shared.execution, place) == (tool.name, parameters) else None
+    return approval if _batch_input(approval.execution, place) == (tool.name, parameters) else None
 
 
-_ALIVE = (Status.RUNNING, Status.PENDING)
-
-
-def _need_of(admission: Admission, tool: CatalogTool) -> ApprovalRequirement | None:
-    """None for a call that would be refused as things stand: no approver is asked about it."""
+def _requirement_of_call(admission: Admission, tool: CatalogTool) -> ApprovalRequirement | None:
+    """None also for a call that a gate would refuse now: it needs no approval."""
     question = question_of(admission.caller, tool, admission.asked, admission.snapshot)
     try:
         gates.authorize(question)
@@ -109,12 +116,12 @@ def _need_of(admission: Admission, tool: CatalogTool) -> ApprovalRequirement | N
     return requirement_of(question, NO_OPTIONS)
 
 
-def _covers(shared: Confirmation, tool: CatalogTool) -> bool:
-    shown = shared.covers.get(tool.name)
+def _covers_tool(approval: Confirmation, tool: CatalogTool) -> bool:
+    shown = approval.covers.get(tool.name)
     return bool(shown == {"id": str(tool.id), "digest": tool.digest})
 
 
-def _input(batch: Execution, place: str) -> BatchInput | None:
+def _batch_input(batch: Execution, place: str) -> BatchInput | None:
     if batch.tool_version.definition["implementation"].get("entry_point") != RUN_BATCH:
         return None
     inputs = parse_batch_inputs(batch.parameters)
@@ -123,16 +130,10 @@ def _input(batch: Execution, place: str) -> BatchInput | None:
     return inputs[int(place)]
 
 
-MOST_HELD = 100  # of one account, so that no call is hidden among many others
-PERMISSION = "tools.decide_confirmation"
-_OPEN = (ConfirmationStatus.PENDING, ConfirmationStatus.APPROVED)
-_OF_EXECUTION = "SELECT * FROM tools_confirmation WHERE execution_id = %s"
-
-
 def hold(admission: Admission, need: ApprovalRequirement) -> None:
-    """Write down what a person is asked. Raises `TooManyHeld`."""
+    """Creates the confirmation, and records it. Raises `TooManyHeld`."""
     execution, tool = admission.accepted, admission.resolved
-    _check_room(execution)
+    _check_awaiting_limit(execution)
     expires_at = timezone.now() + timedelta(minutes=settings.CONFIRMATION_MINUTES)
     confirmation = Confirmation.objects.create(
         organization_id=execution.organization_id,
@@ -173,15 +174,18 @@ def hold(admission: Admission, need: ApprovalRequirement) -> None:
 
 
 def spend(performance: Performance) -> None:
-    """Nothing runs on a consent that is missing, short, used up, or was given to something else."""
+    """Spends the confirmation of a claimed call, or sets a refusal as its result.
+
+    A call is refused if an approval is missing, was used before, or was given to something else.
+    """
     execution = performance.execution
-    if execution.parked_below is not None:  # it was spent when this one began
+    if execution.parked_below is not None:  # it was spent at the first turn
         _check_unchanged(performance)
         return
-    confirmation = _confirmation_of(execution.pk) if execution.held else None
+    confirmation = _load_confirmation(execution.pk) if execution.held else None
     if performance.result is None:
         try:
-            _check(performance, confirmation)
+            _check_approval(performance, confirmation)
         except Refused as refusal:
             performance.result = Result(
                 Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
@@ -189,25 +193,25 @@ def spend(performance: Performance) -> None:
     if confirmation is None:
         return
     if performance.result is not None:
-        void(confirmation, by=performance.actor, reason=performance.result.error_code)
+        void_confirmation(confirmation, by=performance.actor, reason=performance.result.error_code)
     else:
         _record_spending(performance, confirmation)
 
 
-def matches(confirmation: Confirmation, performance: Performance) -> bool:
-    """Whether what is stored now is still what the confirmation was asked about."""
-    found = bound_hash(
+def is_unchanged(confirmation: Confirmation, performance: Performance) -> bool:
+    """Whether the stored call is the one that the confirmation is bound to."""
+    current_hash = bound_hash(
         performance.execution,
         performance.tool,
         expires_at=confirmation.expires_at,
         approvals=confirmation.approvals_needed,
         covers=confirmation.covers,
     )
-    return compare_digest(found, confirmation.bound_hash)
+    return compare_digest(current_hash, confirmation.bound_hash)
 
 
-def needed_now(performance: Performance) -> ApprovalRequirement | None:
-    """A rule may have been added, or the tool marked critical, since the call was accepted."""
+def current_requirement(performance: Performance) -> ApprovalRequirement | None:
+    """The requirement by the current rules, which may be stricter than at acceptance."""
     execution = performance.execution
     question = question_of(
         performance.caller,
@@ -218,8 +222,8 @@ def needed_now(performance: Performance) -> ApprovalRequirement | None:
     return requirement_of(question, StoredOptions.from_options(execution.options))
 
 
-def end(execution_id: UUID, *, code: str, message: str) -> bool:
-    """A held call that will not run. False when it is held no more."""
+def deny_awaiting_call(execution_id: UUID, *, code: str, message: str) -> bool:
+    """Ends a call that awaits approval. False if it does not await approval any more."""
     ended = Execution.objects.filter(pk=execution_id, status=Status.REQUIRES_CONFIRMATION).update(
         status=Status.PERMISSION_DENIED,
         completed_at=Now(),
@@ -235,8 +239,8 @@ def end(execution_id: UUID, *, code: str, message: str) -> bool:
     return ended == 1
 
 
-def close(confirmation: Confirmation, status: ConfirmationStatus) -> bool:
-    """Write a confirmation's last word. False when there was one already, or it is spent."""
+def close_confirmation(confirmation: Confirmation, status: ConfirmationStatus) -> bool:
+    """Sets a confirmation's final status. False if it has one already, or is spent."""
     now, before = timezone.now(), confirmation.status
     closed = Confirmation.objects.filter(
         pk=confirmation.pk, status=before, spent_at__isnull=True
@@ -248,9 +252,11 @@ def close(confirmation: Confirmation, status: ConfirmationStatus) -> bool:
     return closed == 1
 
 
-def void(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
-    """What it was bound to has changed: it cannot be approved any more."""
-    if confirmation.status in _OPEN and close(confirmation, ConfirmationStatus.VOID):
+def void_confirmation(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
+    """Closes the confirmation of a call that changed or ended: it cannot be approved any more."""
+    if confirmation.status in _VOIDABLE and close_confirmation(
+        confirmation, ConfirmationStatus.VOID
+    ):
         record(
             Event.CONFIRM_VOID,
             by=by,
@@ -263,102 +269,109 @@ def void(confirmation: Confirmation, *, by: Actor, reason: str) -> None:
 
 
 def withdraw(execution_id: UUID, *, by: Actor, reason: str = "cancelled") -> None:
-    """The call ended before it began."""
-    confirmation = _confirmation_of(execution_id)
+    """Voids the confirmation of a call that ended before it began."""
+    confirmation = _load_confirmation(execution_id)
     if confirmation is not None:
-        void(confirmation, by=by, reason=reason)
+        void_confirmation(confirmation, by=by, reason=reason)
 
 
-def agreed(confirmation: Confirmation) -> int:
-    """How many people said yes who may still say it; none when anybody said no."""
+def count_approvals(confirmation: Confirmation) -> int:
+    """The approvals by users who still have the permission; 0 after a rejection."""
     execution = confirmation.execution
     own = [pk for pk in (execution.user_id, execution.made_by_id) if pk]
-    words = confirmation.decisions.exclude(user_id__in=own)
-    found = list(words.select_related("user"))
-    if not all(word.approved for word in found):
+    decisions = list(confirmation.decisions.exclude(user_id__in=own).select_related("user"))
+    if not all(decision.approved for decision in decisions):
         return 0
-    return sum(word.user.has_perm(PERMISSION) for word in found)
+    return sum(decision.user.has_perm(DECIDE_PERMISSION) for decision in decisions)
 
 
-def of_executions(executions: Iterable[Execution]) -> dict[UUID, Confirmation]:
-    """By execution, each with the number of its `approvals`; those without one are left out."""
+def load_confirmations(executions: Iterable[Execution]) -> dict[UUID, Confirmation]:
+    """The confirmations by execution, each with the number of its `approvals`."""
     rows = Confirmation.objects.filter(execution__in=[row.pk for row in executions])
     counted = rows.annotate(approvals=Count("decisions", filter=Q(decisions__approved=True)))
     return {row.execution_id: row for row in counted}
 
 
-def _confirmation_of(execution_id: UUID) -> Confirmation | None:
-    """Nothing is compiled for it."""
-    return next(iter(Confirmation.objects.raw(_OF_EXECUTION, [execution_id])), None)
+def _load_confirmation(execution_id: UUID) -> Confirmation | None:
+    """By a raw query, which Django does not have to compile."""
+    return next(iter(Confirmation.objects.raw(_SELECT_OF_EXECUTION, [execution_id])), None)
 
 
-def _check_room(execution: Execution) -> None:
-    """Counted one after the other for each account, so many at once stay exact."""
+def _check_awaiting_limit(execution: Execution) -> None:
+    """Counts under a lock for each account, so that concurrent calls cannot exceed the limit."""
     take_lock(f"held:{execution.organization_id}:{execution.user_id}")
     waiting = Execution.objects.open(Status.REQUIRES_CONFIRMATION).filter(
         open__organization=execution.organization_id, open__user=execution.user_id
     )
-    held = waiting.count()
-    if held > MOST_HELD:  # this one is among them
+    awaiting = waiting.count()
+    if awaiting > MOST_AWAITING:  # with this call
         first = waiting.exclude(pk=execution.pk).aggregate(at=Min("confirmation__expires_at"))["at"]
         wait_s = math.ceil((first - timezone.now()).total_seconds()) if first else 60
         raise TooManyHeld(
-            f"{MOST_HELD} calls of this caller wait for a person already. Cancel some, or wait "
+            f"{MOST_AWAITING} calls of this caller wait for a person already. Cancel some, or wait "
             "until they are decided.",
             gate="confirmation",
-            limit=MOST_HELD,
-            used=held - 1,
+            limit=MOST_AWAITING,
+            used=awaiting - 1,
             resets_in_s=max(1, wait_s),
         )
 
 
-def _check(performance: Performance, confirmation: Confirmation | None) -> None:
-    need = needed_now(performance)
+def _check_approval(performance: Performance, confirmation: Confirmation | None) -> None:
+    need = current_requirement(performance)
     if confirmation is None:
-        if need is not None and not _spend_shared(performance, need):
-            raise _refused("missing", "It needs a person's consent by now. Call it again.")
+        if need is not None and not _spend_batch_approval(performance, need):
+            raise _refusal("missing", "It needs a person's consent by now. Call it again.")
         return
     if confirmation.spent_at is not None:
-        raise _refused("spent", "A person's consent is good for one start, and it was used.")
+        raise _refusal("spent", "A person's consent is good for one start, and it was used.")
     if confirmation.status == ConfirmationStatus.PENDING:
-        raise _refused("missing", "Nobody has agreed to this call.")
+        raise _refusal("missing", "Nobody has agreed to this call.")
     if confirmation.status != ConfirmationStatus.APPROVED:
-        raise _refused(confirmation.status, "The request for consent ended without a yes.")
+        raise _refusal(confirmation.status, "The request for consent ended without a yes.")
     if confirmation.decided_at is None or confirmation.decided_at > confirmation.expires_at:
-        raise _refused("expired", "The consent came too late.")
-    if not matches(confirmation, performance):
-        raise _refused("changed", "What is stored is not what a person agreed to.")
-    if agreed(confirmation) < max(confirmation.approvals_needed, need.approvals if need else 1):
-        raise _refused("missing", "More people must agree to this call. Call it again.")
+        raise _refusal("expired", "The consent came too late.")
+    if not is_unchanged(confirmation, performance):
+        raise _refusal("changed", "What is stored is not what a person agreed to.")
+    if count_approvals(confirmation) < max(
+        confirmation.approvals_needed, need.approvals if need else 1
+    ):
+        raise _refusal("missing", "More people must agree to this call. Call it again.")
     if not _mark_spent(confirmation):
-        raise _refused("spent", "A person's consent is good for one start, and it was used.")
+        raise _refusal("spent", "A person's consent is good for one start, and it was used.")
 
 
 def _check_unchanged(performance: Performance) -> None:
-    """A composite call goes on as what a person agreed to, or not at all."""
+    """A composite call continues only if it is still what was approved."""
     confirmation = (
-        _confirmation_of(performance.execution.pk) if performance.execution.held else None
+        _load_confirmation(performance.execution.pk) if performance.execution.held else None
     )
-    if confirmation is None or performance.result is not None or matches(confirmation, performance):
+    if (
+        confirmation is None
+        or performance.result is not None
+        or is_unchanged(confirmation, performance)
+    ):
         return
-    refusal = _refused("changed", "What is stored is not what a person agreed to.")
+    refusal = _refusal("changed", "What is stored is not what a person agreed to.")
     performance.result = Result(
         Status.PERMISSION_DENIED, error_code=refusal.code, error_message=refusal.message
     )
 
 
-def _spend_shared(performance: Performance, need: ApprovalRequirement) -> bool:
-    """Whether people agreed to the batch with this call in it: its place keeps it single."""
+def _spend_batch_approval(performance: Performance, need: ApprovalRequirement) -> bool:
+    """Whether the approval of the batch covers this call. Its place ensures that it runs once."""
     execution = performance.execution
-    shared = of_call(
+    approval = find_batch_approval(
         parent_id=execution.parent_id,
         place=execution.place,
         tool=performance.tool,
         parameters=execution.parameters,
     )
-    if shared is None or agreed(shared) < max(shared.approvals_needed, need.approvals):
+    if approval is None or count_approvals(approval) < max(
+        approval.approvals_needed, need.approvals
+    ):
         return False
-    _record_spending(performance, shared)
+    _record_spending(performance, approval)
     return True
 
 
@@ -370,7 +383,7 @@ def _mark_spent(confirmation: Confirmation) -> bool:
 
 
 def _record_spending(performance: Performance, confirmation: Confirmation) -> None:
-    words = confirmation.decisions.filter(approved=True).select_related("user")
+    decisions = confirmation.decisions.filter(approved=True).select_related("user")
     record(
         Event.CONFIRM_SPEND,
         by=performance.actor,
@@ -380,7 +393,7 @@ def _record_spending(performance: Performance, confirmation: Confirmation) -> No
         execution_id=performance.execution.pk,
         details={
             "confirmation": _evidence(confirmation),
-            "approved_by": [word.user.username for word in words],
+            "approved_by": [decision.user.username for decision in decisions],
         },
     )
 
@@ -394,5 +407,5 @@ def _evidence(confirmation: Confirmation) -> dict[str, object]:
     }
 
 
-def _refused(what: str, message: str) -> Refused:
-    return Refused(message, code=f"confirmation_{what}", gate="confirmation")
+def _refusal(reason: str, message: str) -> Refused:
+    return Refused(message, code=f"confirmation_{reason}", gate="confirmation")

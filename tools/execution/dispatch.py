@@ -59,6 +59,15 @@ def release_thread() -> None:
     _free_threads.release()
 
 
+def await_idle(within_s: float) -> bool:
+    """Whether no thread performs an execution any more, within the time. None begins after it."""
+    deadline = time.monotonic() + within_s
+    return all(
+        _free_threads.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        for _ in range(settings.WORKER_THREADS)
+    )
+
+
 def worker_name() -> str:
     """Of this thread, as a row names who performs it."""
     return f"{_host()}:{os.getpid()}:{threading.get_ident() % 100_000}"

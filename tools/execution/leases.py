@@ -1,9 +1,9 @@
-"""Leases: a worker that cannot say it is alive must stop, before another may begin.
+"""Leases: a worker that cannot renew the lease of a run stops it before another may start it.
 
-Two threads per process. One asks the database about all runs of the process at once: who was
-cancelled, whose fence is no longer ours, and it renews what is due; the database's clock decides.
-The other looks at the clock alone and stops every run that was not renewed for two thirds of its
-lease, whatever the first one is waiting for: a hung database must not keep a run going.
+Two threads in each process. One reads all running executions of the process from the database:
+which were cancelled, which have a new fence; and it renews the leases that are due, by the clock of
+the database. The other reads only the local clock, and stops every run whose lease was not renewed
+for two thirds of its time: a hung database must not let a run continue.
 """
 
 import logging
@@ -25,16 +25,16 @@ from tools.execution.requeue import HANDED_BACK, LEASE_LOST
 
 log = logging.getLogger(__name__)
 CANCELLED = "cancelled"
-type Held = tuple[UUID, int]  # an execution and the fence it was claimed with
-_LOOK = """
+type LeaseKey = tuple[UUID, int]  # an execution and the fence it was claimed with
+_SELECT_LEASES = """
     SELECT e.id, e.fence, e.cancel_requested_at IS NOT NULL
     FROM tools_execution e
     JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
         ON held.id = e.id AND held.fence = e.fence
     WHERE e.status = %(running)s
 """
-# A row that another process has locked just now waits for the next look and holds up no other.
-_RENEW = """
+# A locked row is skipped until the next check, so that it delays no other.
+_RENEW_LEASES = """
     WITH ours AS (
         SELECT e.id FROM tools_execution e
         JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
@@ -55,7 +55,7 @@ class Lease:
     fence: int
     renewed_at: float = field(default_factory=time.monotonic)
     stop: threading.Event = field(default_factory=threading.Event)
-    reason: str = ""  # why it was stopped: the first word stands
+    reason: str = ""  # the first reason why it was stopped
 
     @property
     def cancelled(self) -> bool:
@@ -63,12 +63,12 @@ class Lease:
         return self.reason == CANCELLED
 
     @property
-    def key(self) -> Held:
+    def key(self) -> LeaseKey:
         return self.execution_id, self.fence
 
     @property
     def age_s(self) -> float:
-        """Since the last renewal that succeeded was asked for."""
+        """The time since the last successful renewal was sent."""
         return time.monotonic() - self.renewed_at
 
     def end(self, reason: str) -> None:
@@ -90,13 +90,13 @@ class Leases:
     def hold(
         self, execution_id: UUID, fence: int, *, since: float | None = None
     ) -> Iterator[Lease]:
-        """`since`, on the monotonic clock, is when the claim was asked for: its lease runs."""
+        """`since`, on the monotonic clock, is when the claim was sent: its lease starts then."""
         lease = Lease(execution_id, fence, time.monotonic() if since is None else since)
         with self._lock:
             self._held.add(lease)
             self._busy.set()
-            self._start("fencing", self._fence)
-            self._start("leases", self._keep)
+            self._start("fencing", self._stop_expired_leases)
+            self._start("leases", self._check_leases)
         if self._closing:
             lease.end(HANDED_BACK)
         try:
@@ -108,9 +108,9 @@ class Leases:
                     self._busy.clear()
 
     def hand_back(self) -> int:
-        """Stop every run, those that begin from now on too; how many ran. For a worker's end."""
+        """Stops all runs, also later ones, at the end of a worker. Returns how many ran."""
         self._closing = True
-        leases = self._leases()
+        leases = self._current_leases()
         for lease in leases:
             lease.end(HANDED_BACK)
         return len(leases)
@@ -121,37 +121,37 @@ class Leases:
             self._threads[name] = threading.Thread(target=work, name=name, daemon=True)
             self._threads[name].start()
 
-    def _leases(self) -> tuple[Lease, ...]:
+    def _current_leases(self) -> tuple[Lease, ...]:
         with self._lock:
             return tuple(self._held)
 
-    def _fence(self) -> None:
-        """Nothing here may wait for anything but the clock."""
+    def _stop_expired_leases(self) -> None:
+        """Stops runs with old leases. Must not wait for anything but the clock."""
         while self._busy.wait():
             time.sleep(timeouts.LEASE_CHECK_S)
-            for lease in self._leases():
+            for lease in self._current_leases():
                 if lease.age_s > timeouts.lease_fence_s(settings.EXECUTION_LEASE_S):
                     lease.end(LEASE_LOST)
 
-    def _keep(self) -> None:
-        own = _own_connection()
+    def _check_leases(self) -> None:
+        database = _dedicated_connection()
         while True:
             if not self._busy.is_set():
-                own.close()
+                database.close()
             self._busy.wait()
             time.sleep(timeouts.LEASE_CHECK_S)
             try:
-                check_leases(self._leases(), own)
+                check_leases(self._current_leases(), database)
             except (DatabaseError, InterfaceError) as error:
                 log.warning("no lease was renewed: %s", type(error).__name__)
-                own.close()
-            except Exception:  # the thread's outermost edge: the next run needs it too
-                log.exception("the leases met a fault of ours")
-                own.close()
+                database.close()
+            except Exception:  # the outermost call of the thread, which later runs need
+                log.exception("the check of the leases failed")
+                database.close()
 
 
 def check_leases(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None:
-    """Renew what is due; stop what was cancelled or is no longer ours. Two statements at most."""
+    """Renews due leases, and stops cancelled and lost runs. At most two statements."""
     known = {lease.key: lease for lease in leases}
     lease_s = settings.EXECUTION_LEASE_S
     due = [key for key, lease in known.items() if lease.age_s > timeouts.lease_renewal_s(lease_s)]
@@ -166,24 +166,26 @@ def check_leases(leases: Iterable[Lease], database: BaseDatabaseWrapper) -> None
             lease.end(CANCELLED)
 
 
-def _renew_leases(due: list[Held], lease_s: int, database: BaseDatabaseWrapper) -> list[Held]:
+def _renew_leases(
+    due: list[LeaseKey], lease_s: int, database: BaseDatabaseWrapper
+) -> list[LeaseKey]:
     if not due:
         return []
     with database.cursor() as cursor:
-        cursor.execute(_RENEW, {**_lease_parameters(due), "lease": lease_s})
+        cursor.execute(_RENEW_LEASES, {**_lease_parameters(due), "lease": lease_s})
         return [(pk, fence) for pk, fence in cursor.fetchall()]
 
 
-def _read_leases(held: list[Held], database: BaseDatabaseWrapper) -> dict[Held, bool]:
-    """Those that are still ours, and whether their cancellation was requested."""
+def _read_leases(held: list[LeaseKey], database: BaseDatabaseWrapper) -> dict[LeaseKey, bool]:
+    """The leases that are still ours, and whether their execution was cancelled."""
     if not held:
         return {}
     with database.cursor() as cursor:
-        cursor.execute(_LOOK, _lease_parameters(held))
+        cursor.execute(_SELECT_LEASES, _lease_parameters(held))
         return {(pk, fence): cancelled for pk, fence, cancelled in cursor.fetchall()}
 
 
-def _lease_parameters(held: list[Held]) -> dict[str, Any]:
+def _lease_parameters(held: list[LeaseKey]) -> dict[str, Any]:
     return {
         "ids": [pk for pk, _ in held],
         "fences": [fence for _, fence in held],
@@ -191,21 +193,22 @@ def _lease_parameters(held: list[Held]) -> dict[str, Any]:
     }
 
 
-def _own_connection() -> BaseDatabaseWrapper:
-    """Not of the pool, which busy runs may have emptied. A dead network is noticed in seconds.
+def _dedicated_connection() -> BaseDatabaseWrapper:
+    """A connection outside the pool, which busy runs may have exhausted. It detects a dead network
+    in seconds.
 
-    Nothing here waits for a lock, so no statement needs a time limit of the server's.
+    No statement here waits for a lock, so none needs a statement timeout.
     """
-    own = connection.copy()  # under its own name: signal handlers look it up by that
-    own.settings_dict["OPTIONS"] = {
-        **{key: value for key, value in own.settings_dict["OPTIONS"].items() if key != "pool"},
+    database = connection.copy()  # with the same alias, which signal handlers look up
+    database.settings_dict["OPTIONS"] = {
+        **{key: value for key, value in database.settings_dict["OPTIONS"].items() if key != "pool"},
         "connect_timeout": 2,
         "keepalives_idle": 2,
         "keepalives_interval": 1,
         "keepalives_count": 3,
         "tcp_user_timeout": 4_000,
     }
-    return own
+    return database
 
 
 LEASES = Leases()

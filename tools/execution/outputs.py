@@ -1,6 +1,8 @@
-"""Where an output lies: in its execution's row, or, where it is large, outside of it by its digest.
+"""Outputs of executions: stored in the execution's row, or, if large, outside of it by digest;
+observations, redaction, and references to outputs in parameters.
 
-It is written once, in the transaction of its end, and read by callers that may read the execution.
+An output is written once, in the transaction that ends the execution, and read by callers that may
+read the execution.
 """
 
 import hashlib
@@ -34,43 +36,45 @@ from tools.models import Execution, ExecutionEvent, StoredOutput
 from tools.models.execution_queryset import ExecutionQuerySet
 
 MAX_OBSERVATION = 20_000
-CUT = "… "
-_REST = "\n" + CUT + "{} more characters; the whole output: {}"
+CUT_MARKER = "… "
+_REST = "\n" + CUT_MARKER + "{} more characters; the whole output: {}"
 
 
 def observation_of(
     output: Any, definition: ToolDefinition, execution_id: UUID, upstream_text: str = ""
 ) -> str:
-    """The output as text for a model: as the definition's template has it, else the text of
-    the upstream itself, else a text as it is, anything else as JSON without the bytes of images.
-    Cut with a marker that says where the rest is. A definition that selects or redacts decides
-    what is read of an upstream: then its text is left out."""
+    """The output as text for a model: by the definition's template, else the upstream's text, else
+    a text as it is, anything else as JSON without the bytes of images.
+
+    A long one is cut, with a marker that names the address of the output. If the definition selects
+    or redacts, the upstream's text is not used.
+    """
     transform = definition.transform
-    text = _templated(output, transform.observation)
+    text = _render_template(output, transform.observation)
     if text is None:
         own = bool(transform.path or transform.redacted)
-        text = upstream_text if upstream_text and not own else _plain(output, execution_id)
+        text = upstream_text if upstream_text and not own else _plain_text(output, execution_id)
     if len(text) <= MAX_OBSERVATION:
         return text
-    rest = _REST.format(len(text) - MAX_OBSERVATION, place_of(execution_id))
+    rest = _REST.format(len(text) - MAX_OBSERVATION, output_address(execution_id))
     return f"{text[:MAX_OBSERVATION]}{rest}"
 
 
-def place_of(execution_id: UUID | None) -> str:
+def output_address(execution_id: UUID | None) -> str:
     return f"GET /api/v1/executions/{execution_id}/output"
 
 
-def _plain(output: Any, execution_id: UUID) -> str:
+def _plain_text(output: Any, execution_id: UUID) -> str:
     if isinstance(output, str):
         return output
-    place = place_of(execution_id)
+    place = output_address(execution_id)
     if call_results.is_content_list(output):
         return call_results.content_as_text(output, place)
     return json.dumps(call_results.without_bytes(output, place), ensure_ascii=False)
 
 
-def _templated(output: Any, template: str) -> str | None:
-    """None also where the output does not fit the template: a reader then gets it as it is."""
+def _render_template(output: Any, template: str) -> str | None:
+    """None also if the output does not fit the template: then it is not rendered."""
     if not template:
         return None
     try:
@@ -86,7 +90,7 @@ NO_OUTPUT = PackedOutput(None, None)
 
 
 class HasOutput(Protocol):
-    """An execution, or as much of one as says where its output lies."""
+    """An execution, or its columns about the output."""
 
     @property
     def organization_id(self) -> UUID: ...
@@ -105,8 +109,8 @@ class HasOutput(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """An output as it is streamed: a text as it is, anything else as JSON."""
+class OutputContent:
+    """An output for streaming: a text as it is, anything else as JSON."""
 
     organization: UUID
     digest: str
@@ -115,74 +119,74 @@ class Content:
     inline: bytes | None
 
     def piece(self, start: int, length: int) -> bytes:
-        """Raises `Gone` where its time ran out while it was read."""
+        """Raises `Gone` if it expired during the reading."""
         if self.inline is not None:
             return self.inline[start : start + length]
-        found = StoredOutput.objects.piece(self.organization, self.digest, start, length)
-        if found is None:
+        piece = StoredOutput.objects.piece(self.organization, self.digest, start, length)
+        if piece is None:
             raise Gone("The output has expired.", code="output_expired")
-        return found
+        return piece
 
 
 def pack_output(output: Any) -> PackedOutput:
     as_json = json.dumps(output, ensure_ascii=False).encode()
     if len(as_json) <= settings.OUTPUT_INLINE_BYTES:
         return PackedOutput(output, len(as_json))
-    kind, content = _written(output, as_json)
+    kind, content = _encode_output(output, as_json)
     return PackedOutput(None, len(as_json), _digest(content), kind, content)
 
 
 def size_of(value: Any) -> int:
-    """Bytes of it as JSON."""
+    """The size of a value as JSON, in bytes."""
     return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 def store_output(organization: UUID, packed: PackedOutput) -> None:
-    """In the transaction of the end that names it."""
+    """Stores a large output, in the transaction that ends its execution."""
     if packed.content:
         StoredOutput.objects.keep(organization, packed.digest, packed.content)
 
 
 def load_output(execution: HasOutput) -> Any:
-    """The output wherever it lies. Raises `Gone`."""
+    """The output, wherever it is stored. Raises `Gone`."""
     if execution.output_expired_at is not None:
-        raise expired(execution)
+        raise expired_error(execution)
     if not execution.output_digest:
         return execution.output
-    found = content_of(execution)
-    content = found.piece(0, found.size)
-    return content.decode() if found.type == TEXT else json.loads(content)
+    content = load_content(execution)
+    raw = content.piece(0, content.size)
+    return raw.decode() if content.type == TEXT else json.loads(raw)
 
 
-def content_of(execution: HasOutput) -> Content:
-    """Raises `Conflict` while the call is not over, `NotFound` where it gave nothing, `Gone`."""
-    _check_there(execution)
-    place = execution.organization_id
+def load_content(execution: HasOutput) -> OutputContent:
+    """Raises `Conflict` before the end of the call, `NotFound` if it failed, `Gone`."""
+    _check_has_output(execution)
+    organization = execution.organization_id
     if not execution.output_digest:
         as_json = json.dumps(execution.output, ensure_ascii=False).encode()
-        kind, content = _written(execution.output, as_json)
-        return Content(place, _digest(content), kind, len(content), content)
-    rows = StoredOutput.objects.filter(organization=place, digest=execution.output_digest)
+        kind, content = _encode_output(execution.output, as_json)
+        return OutputContent(organization, _digest(content), kind, len(content), content)
+    rows = StoredOutput.objects.filter(organization=organization, digest=execution.output_digest)
     size = rows.values_list("size", flat=True).first()
-    if size is None:  # between our reading of the two
-        raise expired(execution)
-    return Content(place, execution.output_digest, execution.output_type, size, None)
+    if size is None:  # it expired after the execution was read
+        raise expired_error(execution)
+    return OutputContent(organization, execution.output_digest, execution.output_type, size, None)
 
 
-def expired(execution: HasOutput) -> Gone:
-    at = execution.output_expired_at
+def expired_error(execution: HasOutput) -> Gone:
+    expired_at = execution.output_expired_at
     return Gone(
         "The output has expired: its organization keeps none for longer. Call the tool again.",
         code="output_expired",
-        **({"expired_at": at.isoformat().replace("+00:00", "Z")} if at else {}),
+        **({"expired_at": expired_at.isoformat().replace("+00:00", "Z")} if expired_at else {}),
     )
 
 
-def _check_there(execution: HasOutput) -> None:
+def _check_has_output(execution: HasOutput) -> None:
     if not execution.is_final:
         raise Conflict("The execution is not over yet.", code="execution_not_over")
     if execution.output_expired_at is not None:
-        raise expired(execution)
+        raise expired_error(execution)
     if execution.status != Status.SUCCESS:
         raise NotFound(
             "The execution did not succeed and has no output; error_code says why.",
@@ -190,7 +194,7 @@ def _check_there(execution: HasOutput) -> None:
         )
 
 
-def _written(output: Any, as_json: bytes) -> tuple[str, bytes]:
+def _encode_output(output: Any, as_json: bytes) -> tuple[str, bytes]:
     return (TEXT, output.encode()) if isinstance(output, str) else (JSON, as_json)
 
 
@@ -201,48 +205,53 @@ def _digest(content: bytes) -> str:
 _MOST_TEXT = 20_000
 _MOST_ITEMS = 1_000
 _JSON = ("{", "[")
-_REFERENCE = re.compile(r"\[[^{}\"]*\]")  # to an image, a link: no JSON that was cut
-_RECEIVED = frozenset({"answer", "data"})  # in `error_details`: values, or their text, cut
-FIELDS = ("parameters", "output", "observation", "error_message", "error_details", "warnings")
+_REFERENCE = re.compile(r"\[[^{}\"]*\]")  # to an image or a link, not JSON that was cut
+# Of `error_details`: values, or their shortened text.
+_UPSTREAM_DETAILS = frozenset({"answer", "data"})
+REDACTED_FIELDS = (
+    "parameters", "output", "observation", "error_message", "error_details", "warnings",
+)  # fmt: skip
 
 
-def redacted(execution: Execution) -> dict[str, Any]:
-    """By the names of the fields: what went in, and all that came back in words or values."""
+def redact_execution(execution: Execution) -> dict[str, Any]:
+    """The redacted values of `REDACTED_FIELDS`: the parameters, and all that the call returned."""
     redactor, definition = _redactor(execution), ToolDefinition(execution.tool_version.definition)
     sensitive = definition.sensitive
-    values = {name: getattr(execution, name) for name in FIELDS}
-    values["parameters"] = execution.asked  # what stands for another's output may be secret there
-    said = {name: redactor.clean(value, sensitive) for name, value in values.items()}
-    for name in _RECEIVED & values["error_details"].keys():
+    values = {name: getattr(execution, name) for name in REDACTED_FIELDS}
+    values["parameters"] = execution.asked  # a referenced output may be secret
+    fields = {name: redactor.clean(value, sensitive) for name, value in values.items()}
+    for name in _UPSTREAM_DETAILS & values["error_details"].keys():
         received = values["error_details"][name]
         if isinstance(received, str):
-            said["error_details"][name] = _observation(received, redactor, sensitive)
+            fields["error_details"][name] = _redact_observation(received, redactor, sensitive)
     if definition.transform.observation:
-        said["observation"] = _rendered(execution, definition, said["output"])
+        fields["observation"] = _render_redacted(execution, definition, fields["output"])
     else:
-        said["observation"] = _observation(execution.observation, redactor, sensitive)
-    return said
+        fields["observation"] = _redact_observation(execution.observation, redactor, sensitive)
+    return fields
 
 
-def _rendered(execution: Execution, definition: ToolDefinition, output: Any) -> str:
-    """Made again from what is left of the output: secrets in a text cannot be recognized. Of one
-    that lies apart nothing is left here."""
+def _render_redacted(execution: Execution, definition: ToolDefinition, output: Any) -> str:
+    """Renders the observation again from the redacted output, since secrets in a text cannot be
+    recognized. Empty for an output that is stored outside of the row."""
     if not execution.observation or execution.output_digest:
         return ""
     return observation_of(output, definition, execution.pk)
 
 
-def _observation(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str:
-    """In JSON the names of members tell secrets; what was cut tells nothing, and is left out. It
-    may be the whole, or a line behind the text of an upstream."""
-    whole = _as_values(text, redactor, sensitive)
+def _redact_observation(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str:
+    """Redacts an observation: JSON by the names of its members, also as one line of a text.
+
+    JSON that was cut cannot be read, and is left out.
+    """
+    whole = _redact_json(text, redactor, sensitive)
     if whole is not None:
         return whole
     lines = text.split("\n")
-    found = [_as_values(line, redactor, sensitive) for line in lines]
+    found = [_redact_json(line, redactor, sensitive) for line in lines]
     if text.startswith(_JSON) and found[0] is None and not _REFERENCE.fullmatch(lines[0]):
         return ""
-    if lines[-1].startswith(CUT) and lines[-2].startswith(_JSON) and found[-2] is None:
+    if lines[-1].startswith(CUT_MARKER) and lines[-2].startswith(_JSON) and found[-2] is None:
         del lines[-2], found[-2]
     if all(line is None for line in found):
         return str(redactor.clean("\n".join(lines)))
@@ -252,8 +261,8 @@ def _observation(text: str, redactor: Redactor, sensitive: frozenset[str]) -> st
     )
 
 
-def _as_values(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str | None:
-    """None where it is no JSON of members or items."""
+def _redact_json(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str | None:
+    """None if the text is not a JSON object or array."""
     if not text.startswith(_JSON):
         return None
     try:
@@ -263,10 +272,10 @@ def _as_values(text: str, redactor: Redactor, sensitive: frozenset[str]) -> str 
     return json.dumps(redactor.clean(values, sensitive), ensure_ascii=False)
 
 
-def redacted_message(event: ExecutionEvent) -> str:
-    """What a timeline says of it."""
-    said: str = _redactor(event.execution).clean(event.message)
-    return said
+def redact_message(event: ExecutionEvent) -> str:
+    """The message of an event, redacted."""
+    message: str = _redactor(event.execution).clean(event.message)
+    return message
 
 
 def _redactor(execution: Execution) -> Redactor:
@@ -274,64 +283,67 @@ def _redactor(execution: Execution) -> Redactor:
 
 
 def readable_executions(caller: Caller) -> ExecutionQuerySet:
-    """An agent its own, a person what is granted. A token for some tools reads the calls of these,
-    and the batches that it made itself by their door, which asks for no grant of their tool.
+    """The executions that a caller may read: an agent its own, a user what is granted.
 
-    Also what a reference may point at.
+    A token for some tools reads the calls of these tools, and the batches that it sent to the
+    address for batches, which requires no grant of their tool. References can point at the same
+    executions.
     """
-    here = Execution.objects.filter(organization_id=caller.organization_id)
+    rows = Execution.objects.filter(organization_id=caller.organization_id)
     if caller.token_tools is not None:
-        made_here = Q(options__at_its_door=True, token_id=caller.token_id)
-        here = here.filter(Q(tool_name__in=caller.token_tools) | made_here)
-    return here if may(caller, "view_execution") else here.filter(user_id=caller.user_id)
+        own_batches = Q(options__at_its_door=True, token_id=caller.token_id)
+        rows = rows.filter(Q(tool_name__in=caller.token_tools) | own_batches)
+    return rows if may(caller, "view_execution") else rows.filter(user_id=caller.user_id)
 
 
 def reads_all_executions(caller: Caller) -> bool:
-    """Whether `readable` is all that its organization has."""
+    """Whether `readable_executions` are all of the organization."""
     return caller.token_tools is None and may(caller, "view_execution")
 
 
-MOST = 32  # references of one call, or of one input of a batch
+MOST_REFERENCES = 32  # references of one call, or of one input of a batch
 MOST_SOURCES = 8  # executions they point into
-MOST_OF_BATCH = 1_000  # references of all its inputs together
-MOST_SOURCE_BYTES = 16 * 1024 * 1024  # of their outputs together, which are read to find the place
-MOST_BYTES = 4 * 1024 * 1024  # of all that is put into the parameters
-GATE = "resolve_references"
-_UNKNOWN = "points at no execution of yours"
-_COLUMNS = (
+MOST_BATCH_REFERENCES = 1_000  # references of all its inputs together
+MOST_SOURCE_BYTES = 16 * 1024 * 1024  # of their outputs together
+MOST_REFERENCED_BYTES = 4 * 1024 * 1024  # of all values that are inserted
+REFERENCE_GATE = "resolve_references"
+_UNKNOWN_EXECUTION = "points at no execution of yours"
+_SOURCE_COLUMNS = (
     "id", "organization_id", "status", "output", "output_bytes", "output_digest", "output_type",
     "output_expired_at", "completed_at",
 )  # fmt: skip
 
 
 def resolve_references(admission: Admission) -> None:
-    """Put each value in the place of its reference. Raises `InvalidCall`, which names the place."""
-    asked = [] if admission.call.plain else _read(admission)
-    if not asked:
+    """Replaces each reference by its value. Raises `InvalidCall`, which names the place."""
+    found = [] if admission.call.plain else _parse_references(admission)
+    if not found:
         return
-    sources = _sources(admission, asked)
-    room, parameters = MOST_BYTES, admission.call.parameters
+    sources = _load_sources(admission, found)
+    free_bytes, parameters = MOST_REFERENCED_BYTES, admission.call.parameters
     outputs_of: dict[UUID, Any] = {}
-    for one in asked:
+    for one in found:
         if one.execution_id not in outputs_of:
-            outputs_of[one.execution_id] = _output(one, sources[one.execution_id])
-        value = _value(one, outputs_of[one.execution_id])
+            outputs_of[one.execution_id] = _load_source_output(one, sources[one.execution_id])
+        value = _resolve_value(one, outputs_of[one.execution_id])
         size = size_of(value)
-        room -= size
-        if room < 0:
-            raise _refused(one, f"makes the parameters larger than {MOST_BYTES} bytes", "large")
+        free_bytes -= size
+        if free_bytes < 0:
+            raise _reference_error(
+                one, f"makes the parameters larger than {MOST_REFERENCED_BYTES} bytes", "large"
+            )
         parameters = references.replace_at(parameters, one.place, value)
-        admission.refers_to.append(_written_text(one, size))
-    _check_json(asked, parameters)
+        admission.refers_to.append(_reference_record(one, size))
+    _check_parameters(found, parameters)
     admission.parameters = parameters
 
 
 def check_references(performance: Performance) -> None:
-    """At the moment of use: who may not read what a reference stood for may not have it used."""
-    pointed = {one["execution_id"] for one in performance.execution.refers_to}
-    if performance.result is not None or not pointed:
+    """Refuses a claimed call whose caller may no longer read an output that it refers to."""
+    sources = {one["execution_id"] for one in performance.execution.refers_to}
+    if performance.result is not None or not sources:
         return
-    if readable_executions(performance.caller).filter(pk__in=pointed).count() < len(pointed):
+    if readable_executions(performance.caller).filter(pk__in=sources).count() < len(sources):
         performance.result = Result(
             Status.PERMISSION_DENIED,
             error_code="reference_not_found",
@@ -339,91 +351,98 @@ def check_references(performance: Performance) -> None:
         )
 
 
-def _read(admission: Admission) -> list[OutputReference]:
-    read: list[OutputReference] = []
-    counted: Counter[references.ParameterPlace] = Counter()
+def _parse_references(admission: Admission) -> list[OutputReference]:
+    found: list[OutputReference] = []
+    counts: Counter[references.ParameterPlace] = Counter()
     for place, raw in references.find_references(admission.call.parameters):
-        part = _part(admission, place)
-        counted[part] += 1
-        for count, most in ((counted[part], MOST), (len(read) + 1, MOST_OF_BATCH)):
+        scope = _limit_scope(admission, place)
+        counts[scope] += 1
+        limits = ((counts[scope], MOST_REFERENCES), (len(found) + 1, MOST_BATCH_REFERENCES))
+        for count, most in limits:
             if count > most:
-                raise _wrong(place, f"is one of more than {most} references", "reference_limit")
+                raise _parameter_error(
+                    place, f"is one of more than {most} references", "reference_limit"
+                )
         try:
-            read.append(references.parse_reference(place, raw))
+            found.append(references.parse_reference(place, raw))
         except BadReference as error:
-            raise _wrong(place, f"is no reference: {error}", "reference_invalid") from None
-    return read
+            raise _parameter_error(
+                place, f"is no reference: {error}", "reference_invalid"
+            ) from None
+    return found
 
 
-def _part(admission: Admission, place: references.ParameterPlace) -> references.ParameterPlace:
-    """What the limits are of: an input of a batch, for it becomes a call; else the call."""
+def _limit_scope(
+    admission: Admission, place: references.ParameterPlace
+) -> references.ParameterPlace:
+    """The limits are for each input of a batch, since it becomes a call; else for the call."""
     batch = admission.resolved.definition.entry_point == RUN_BATCH
     return place[:2] if batch and place[:1] == ("inputs",) else ()
 
 
-def _check_sources(admission: Admission, asked: list[OutputReference]) -> None:
-    sources = {(_part(admission, one.place), one.execution_id): one for one in asked}
-    counted: Counter[references.ParameterPlace] = Counter()
-    for (part, _), one in sources.items():
-        counted[part] += 1
-        if counted[part] > MOST_SOURCES:
+def _check_source_count(admission: Admission, found: list[OutputReference]) -> None:
+    sources = {(_limit_scope(admission, one.place), one.execution_id): one for one in found}
+    counts: Counter[references.ParameterPlace] = Counter()
+    for (scope, _), one in sources.items():
+        counts[scope] += 1
+        if counts[scope] > MOST_SOURCES:
             message = f"is one of more than {MOST_SOURCES} executions that references point at"
-            raise _refused(one, message, "limit")
+            raise _reference_error(one, message, "limit")
 
 
-def _sources(admission: Admission, asked: list[OutputReference]) -> dict[UUID, Execution]:
-    """All of them, and each good: nothing of their outputs has been read before that is known."""
-    _check_sources(admission, asked)
-    wanted = {one.execution_id for one in asked}
+def _load_sources(admission: Admission, found: list[OutputReference]) -> dict[UUID, Execution]:
+    """The executions that are referred to. All are checked before an output is read."""
+    _check_source_count(admission, found)
+    wanted = {one.execution_id for one in found}
     rows = readable_executions(admission.caller).filter(pk__in=wanted)
-    states = {row.pk: row for row in rows.only(*(set(_COLUMNS) - {"output"}))}
-    for one in asked:
-        _check_state(one, states.get(one.execution_id))
+    states = {row.pk: row for row in rows.only(*(set(_SOURCE_COLUMNS) - {"output"}))}
+    for one in found:
+        _check_source_state(one, states.get(one.execution_id))
     if sum(row.output_bytes or 0 for row in states.values()) > MOST_SOURCE_BYTES:
         message = f"points into outputs of more than {MOST_SOURCE_BYTES} bytes"
-        raise _refused(asked[-1], message, "large")
-    return {row.pk: row for row in rows.only(*_COLUMNS)}
+        raise _reference_error(found[-1], message, "large")
+    return {row.pk: row for row in rows.only(*_SOURCE_COLUMNS)}
 
 
-def _check_state(one: OutputReference, source: Execution | None) -> None:
-    """What is another's and what is not there are answered alike."""
+def _check_source_state(one: OutputReference, source: Execution | None) -> None:
+    """The errors for an unreadable execution and for a missing one are the same."""
     if source is None:
-        raise _refused(one, _UNKNOWN, "not_found")
+        raise _reference_error(one, _UNKNOWN_EXECUTION, "not_found")
     if not source.is_final:
-        raise _refused(one, "points at an execution that is not over", "not_over")
+        raise _reference_error(one, "points at an execution that is not over", "not_over")
     if source.status != Status.SUCCESS:
-        raise _refused(one, "points at an execution that did not succeed", "failed")
+        raise _reference_error(one, "points at an execution that did not succeed", "failed")
     if source.output_expired_at is not None:
-        raise _refused(one, "points at an output that has expired", "expired")
+        raise _reference_error(one, "points at an output that has expired", "expired")
 
 
-def _output(one: OutputReference, source: Execution) -> Any:
+def _load_source_output(one: OutputReference, source: Execution) -> Any:
     try:
         return load_output(source)
     except Gone:
-        raise _refused(one, "points at an output that has expired", "expired") from None
+        raise _reference_error(one, "points at an output that has expired", "expired") from None
 
 
-def _value(one: OutputReference, output: Any) -> Any:
-    """It is data: what looks like a reference in it is none, and is not passed on."""
+def _resolve_value(one: OutputReference, output: Any) -> Any:
+    """The referenced value. It must not contain references itself."""
     try:
         value = references.output_at_path(output, one.path)
     except BadReference as error:
-        raise _refused(one, f"cannot be resolved: {error}", "path") from None
+        raise _reference_error(one, f"cannot be resolved: {error}", "path") from None
     if next(references.find_references(value), None) is not None:
-        raise _refused(one, "stands for a value that holds a reference itself", "nested")
+        raise _reference_error(one, "stands for a value that holds a reference itself", "nested")
     return value
 
 
-def _check_json(asked: list[OutputReference], parameters: Any) -> None:
+def _check_parameters(found: list[OutputReference], parameters: Any) -> None:
     try:
         strict_json.check(parameters)
     except strict_json.BadJson as error:
         message = f"makes parameters that cannot be used: {error}"
-        raise _refused(asked[-1], message, "large") from None
+        raise _reference_error(found[-1], message, "large") from None
 
 
-def _written_text(one: OutputReference, size: int) -> dict[str, Any]:
+def _reference_record(one: OutputReference, size: int) -> dict[str, Any]:
     return {
         "place": one.where,
         "execution_id": str(one.execution_id),
@@ -432,13 +451,13 @@ def _written_text(one: OutputReference, size: int) -> dict[str, Any]:
     }
 
 
-def _refused(one: OutputReference, message: str, code: str) -> InvalidCall:
-    pointed = {"$result": str(one.execution_id), "path": one.path}
-    said = f"{message} ({one.path} of {one.execution_id})"
-    return _wrong(one.place, said, f"reference_{code}", pointed)
+def _reference_error(one: OutputReference, message: str, code: str) -> InvalidCall:
+    reference = {"$result": str(one.execution_id), "path": one.path}
+    text = f"{message} ({one.path} of {one.execution_id})"
+    return _parameter_error(one.place, text, f"reference_{code}", reference)
 
 
-def _wrong(
+def _parameter_error(
     place: references.ParameterPlace,
     message: str,
     code: str,
@@ -449,6 +468,6 @@ def _wrong(
     return InvalidCall(
         f"The parameter at {where} {message}.",
         code=code,
-        gate=GATE,
+        gate=REFERENCE_GATE,
         errors=[error | ({"reference": reference} if reference else {})],
     )

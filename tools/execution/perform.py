@@ -17,7 +17,7 @@ from config.database import CONNECTION_ERRORS, replace_dead_connections
 from config.logs import about_execution
 from tools.authorization import request_records
 from tools.definitions.results import FINAL, Status
-from tools.execution import cache, call, dispatch, events, requeue
+from tools.execution import cache, call, dispatch, events, leases, requeue
 from tools.execution.call import Performance, Result
 from tools.execution.claim import Step, claim
 from tools.execution.dispatch import Seat, Turn, freed_by, turns
@@ -61,6 +61,14 @@ def perform_here(performance: Performance) -> list[UUID]:
             _log_end(performance)
             events.notify_waiters(execution_id)
     return _next_executions(performance)
+
+
+def hand_back_calls(within_s: float) -> bool:
+    """Stop what this process performs, because it ends: what may be begun again returns to the
+    queue, the rest ends now. Whether all of that was written within the time."""
+    dispatch.stopping.set()
+    leases.LEASES.hand_back()
+    return dispatch.await_idle(within_s)
 
 
 def _attempt(turn: Turn) -> Performance | None:

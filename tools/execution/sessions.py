@@ -1,8 +1,7 @@
-"""Workflows whose state, groups and history are the server's (ruling 5).
+"""Sessions: workflows whose state, groups and history are on the server (ruling 5).
 
-At most one call of a session is not over, so a state moves under one call alone: into what that
-call was asked in, or not at all. A hit in the cache is over as soon as it is accepted; it takes the
-session's row for the moment it needs.
+At most one call of a session is open, so only that call can change the state. A cache hit ends when
+it is accepted; it locks the session's row only for that moment.
 """
 
 from uuid import UUID
@@ -25,66 +24,68 @@ from tools.models import Execution, OpenExecution, Session, StateTransition
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
 
-CLOSED = "The session is closed. Open a new one with POST /api/v1/sessions."
-CHANGED = "The session came into another state before the call began. Read it, then call again."
+SESSION_CLOSED = "The session is closed. Open a new one with POST /api/v1/sessions."
+SESSION_CHANGED = (
+    "The session came into another state before the call began. Read it, then call again."
+)
 
 
 class Overtaken(Conflict):
-    """Another call of the session is not over, or was faster."""
+    """Another call of the session is open, or was faster."""
 
     code = "session_busy"
 
 
 def enter(admission: Admission) -> None:
-    """From here on the session's groups and state are asked about, whatever the call names.
+    """Applies the session's groups and state to the call.
 
-    Raises `NotFound` for what is not the caller's, `Conflict` when the session is closed, is busy,
-    or is not as the call says.
+    Raises `NotFound` if the session is not the caller's, `Conflict` if it is closed, busy, or
+    differs from the groups or the state of the call.
     """
     caller, call = admission.caller, admission.call
     session = find_own_session(caller, call.session or "")
     _check_open(caller, session, subject=admission.resolved.name)
-    _check_agreement(caller, session, call.group, call.state, tool=admission.resolved)
-    if not admission.resolved.definition.composite and open_execution(session.pk) is not None:
+    _check_group_and_state(caller, session, call.group, call.state, tool=admission.resolved)
+    if not admission.resolved.definition.composite and find_open_execution(session.pk) is not None:
         raise Overtaken("Another call of this session is not over yet.")
     admission.session = session
     admission.asked = EffectiveRequest.from_options(session.groups, session.state)
 
 
-def asked_in(
+def session_request(
     caller: Caller, identifier: str, group: list[str] | None, state: str | None
 ) -> EffectiveRequest:
-    """What a listing in a session asks for. Raises as `enter` does, save that it may be busy."""
+    """The groups and the state of a listing in a session. Raises as `enter`, but not if busy."""
     session = find_own_session(caller, identifier)
     _check_open(caller, session)
-    _check_agreement(caller, session, group, state)
+    _check_group_and_state(caller, session, group, state)
     return EffectiveRequest.from_options(session.groups, session.state)
 
 
 def find_own_session(caller: Caller, identifier: str) -> Session:
-    """The caller's session of that name. Raises `NotFound` also for another's."""
-    session_id = _identifier(identifier)
-    found = (
+    """The caller's session with this id. Raises `NotFound` for any other."""
+    session_id = _parse_identifier(identifier)
+    session = (
         session_id
         and Session.objects.filter(
             pk=session_id, organization_id=caller.organization_id, user_id=caller.user_id
         ).first()
     )
-    if not found:
+    if not session:
         raise NotFound("There is no such session among yours.", code="session_not_found")
-    return found
+    return session
 
 
-def open_execution(session_id: UUID) -> UUID | None:
-    """The one call of a session that is not over; composite ones leave it to their own calls."""
-    found = OpenExecution.objects.filter(session=session_id)
-    return found.values_list("execution", flat=True).first()
+def find_open_execution(session_id: UUID) -> UUID | None:
+    """The open call of a session. A composite call does not count, but its own calls do."""
+    rows = OpenExecution.objects.filter(session=session_id)
+    return rows.values_list("execution", flat=True).first()
 
 
 def busy(caller: Caller, call: Call) -> Conflict:
-    """The answer to a call that came while another was not over; on record when it is made."""
+    """The refusal of a call while another one is open. Records the refusal."""
     session = find_own_session(caller, call.session or "")
-    other = open_execution(session.pk)
+    other = find_open_execution(session.pk)
     _record_refusal(caller, session, Overtaken.code, subject=call.tool_name)
     return Overtaken(
         "Another call of this session is not over yet. Wait for it, or cancel it.",
@@ -94,59 +95,61 @@ def busy(caller: Caller, call: Call) -> Conflict:
 
 
 def ask_again(performance: Performance) -> None:
-    """At the claim, with the session's row held: is it still what the call was asked in?
+    """Checks at the claim, with the session's row locked, that its state is still the call's.
 
-    Its groups have been held against the grants with the other gates: they are the execution's.
+    Its groups were checked against the grants by the gates, as the execution's groups.
     """
     execution = performance.execution
     if performance.result is not None or execution.session_id is None:
         return
     session = Session.objects.select_for_update(no_key=True).get(pk=execution.session_id)
     if session.closed_at is not None:
-        performance.result = _refusal("session_closed", CLOSED)
+        performance.result = _refusal("session_closed", SESSION_CLOSED)
     elif session.state != execution.state and not execution.composite:
-        performance.result = _refusal("session_changed", CHANGED)
+        performance.result = _refusal("session_changed", SESSION_CHANGED)
 
 
 def state_before(execution: Execution) -> str:
-    """What a call found; of a composite one in a session, where its own calls have led."""
+    """The state before a call; for a composite one in a session, the state after its calls."""
     if execution.composite and execution.session_id is not None:
         return Session.objects.values_list("state", flat=True).get(pk=execution.session_id)
     return execution.state
 
 
 def move(performance: Performance, result: Result) -> None:
-    """Only success moves the state, in the transaction that writes the result (S1, 4.2)."""
+    """Changes the state after a success, in the transaction of the result (S1, 4.2)."""
     if result.status == Status.SUCCESS:
-        _move(performance.execution, performance.tool, performance.snapshot, performance.actor)
+        _move_state(
+            performance.execution, performance.tool, performance.snapshot, performance.actor
+        )
 
 
-def move_for_hit(admission: Admission, execution: Execution) -> None:
-    """The same for an answer that was known, in the transaction that accepts the call.
+def move_state_for_hit(admission: Admission, execution: Execution) -> None:
+    """Changes the state after a cache hit, in the transaction that accepts the call.
 
-    Raises `Overtaken` when another call of the session is not over or was faster.
+    Raises `Overtaken` if another call of the session is open or was faster.
     """
     if execution.session_id is not None:
-        _take(execution.session_id, execution.state)
-    _move(execution, admission.resolved, admission.snapshot, actor_of(admission.caller))
+        _lock_session(execution.session_id, execution.state)
+    _move_state(execution, admission.resolved, admission.snapshot, actor_of(admission.caller))
 
 
-def _identifier(text: str) -> UUID | None:
-    """None for anything but the canonical form: Python's own reader takes more."""
+def _parse_identifier(text: str) -> UUID | None:
+    """None for anything but the canonical form: `UUID` accepts more."""
     try:
-        found = UUID(text)
+        identifier = UUID(text)
     except ValueError:
         return None
-    return found if str(found) == text.lower() else None
+    return identifier if str(identifier) == text.lower() else None
 
 
 def _check_open(caller: Caller, session: Session, *, subject: str = "") -> None:
     if session.closed_at is not None:
         _record_refusal(caller, session, "session_closed", subject=subject)
-        raise Conflict(CLOSED, code="session_closed", session=str(session.pk))
+        raise Conflict(SESSION_CLOSED, code="session_closed", session=str(session.pk))
 
 
-def _check_agreement(
+def _check_group_and_state(
     caller: Caller,
     session: Session,
     group: list[str] | None,
@@ -154,38 +157,38 @@ def _check_agreement(
     *,
     tool: CatalogTool | None = None,
 ) -> None:
-    """What a client names must be what the server has; absent is not named."""
-    wrong = []
+    """The group and the state that a client sends must be those of the session."""
+    mismatches = []
     if group is not None and frozenset(group) != frozenset(session.groups):
-        wrong.append("group")
+        mismatches.append("group")
     if state is not None and state != session.state:
-        wrong.append("state")
-    if not wrong:
+        mismatches.append("state")
+    if not mismatches:
         return
-    there = {"group": session.groups, "state": session.state}
-    _record_mismatch(caller, session, wrong, {"group": group, "state": state}, tool)
+    current = {"group": session.groups, "state": session.state}
+    _record_mismatch(caller, session, mismatches, {"group": group, "state": state}, tool)
     raise Conflict(
-        f"The request names another {' and another '.join(wrong)} than its session has. "
+        f"The request names another {' and another '.join(mismatches)} than its session has. "
         "Leave them out: inside a session they are the server's.",
         code="session_mismatch",
         session=str(session.pk),
-        **there,
+        **current,
     )
 
 
 def _record_mismatch(
     caller: Caller,
     session: Session,
-    wrong: list[str],
-    named: dict[str, object],
+    mismatches: list[str],
+    sent: dict[str, object],
     tool: CatalogTool | None,
 ) -> None:
-    """On record by itself, for nothing else is written of such a request.
+    """Records the refusal, since nothing else is written for such a request.
 
-    A call of a tool that the true state does not allow is counted as what it is, whichever state
-    it named: had it named none, the gate would have counted it.
+    A call of a tool that the session's state does not allow is counted as an invalid transition,
+    as the gate would have done if the call had named no state.
     """
-    for field in wrong:
+    for field in mismatches:
         metrics.session_mismatches.labels(field).inc()
     metrics.denials.labels("session_mismatch").inc()
     if tool is not None and not matches_state(tool.definition.states, session.state):
@@ -198,8 +201,8 @@ def _record_mismatch(
         reason="session_mismatch",
         details={
             "tool": tool.name if tool else None,
-            "fields": wrong,
-            "named": named,
+            "fields": mismatches,
+            "named": sent,
             "session": {"group": session.groups, "state": session.state},
         },
     )
@@ -221,19 +224,22 @@ def _refusal(code: str, message: str) -> Result:
     return Result(Status.PERMISSION_DENIED, error_code=code, error_message=message)
 
 
-def _take(session_id: UUID, state: str) -> None:
-    """Hold the session's row, or raise: it is not waited for, since its holder may wait for us."""
-    held = (
+def _lock_session(session_id: UUID, state: str) -> None:
+    """Locks the session's row without waiting, since the other transaction may wait for us.
+
+    Raises `Overtaken`.
+    """
+    session = (
         Session.objects.select_for_update(no_key=True, skip_locked=True)
         .filter(pk=session_id, state=state, closed_at__isnull=True)
         .first()
     )
-    if held is None or open_execution(session_id) is not None:
+    if session is None or find_open_execution(session_id) is not None:
         raise Overtaken("Another call of this session was faster. Read the session, then call.")
 
 
-def _move(execution: Execution, tool: CatalogTool, snapshot: Snapshot, actor: Actor) -> None:
-    """A tool that leads where the workflow is already leaves no transition: nothing was entered."""
+def _move_state(execution: Execution, tool: CatalogTool, snapshot: Snapshot, actor: Actor) -> None:
+    """A tool whose state is the current one makes no transition."""
     before, after = state_before(execution), tool.definition.raw["state"]
     if after is None or after == before:
         return
@@ -260,17 +266,17 @@ def _move(execution: Execution, tool: CatalogTool, snapshot: Snapshot, actor: Ac
             "to": after,
         },
     )
-    counted = metrics.state_transitions.labels(tool.name, after)
-    transaction.on_commit(counted.inc)
+    counter = metrics.state_transitions.labels(tool.name, after)
+    transaction.on_commit(counter.inc)
 
 
 def _enter_state(session_id: UUID, before: str, after: str, snapshot: Snapshot) -> None:
-    """Raises `LookupError` when the session is not where the execution saw it: that cannot be."""
-    session = Session.objects.select_for_update(no_key=True).filter(pk=session_id, state=before)
-    left = session.first()
-    if left is None:
-        raise LookupError("a session was moved under a call that was not over")
+    """Raises `LookupError` if the session has another state, which cannot happen."""
+    rows = Session.objects.select_for_update(no_key=True).filter(pk=session_id, state=before)
+    session = rows.first()
+    if session is None:
+        raise LookupError("the state of a session changed during its open call")
     Session.objects.filter(pk=session_id).update(state=after, entered_at=Now())
-    spent_s = max(0.0, (timezone.now() - left.entered_at).total_seconds())
-    counted = metrics.workflow_duration.labels(state_label(before, snapshot))
-    transaction.on_commit(lambda: counted.observe(spent_s))
+    spent_s = max(0.0, (timezone.now() - session.entered_at).total_seconds())
+    histogram = metrics.workflow_duration.labels(state_label(before, snapshot))
+    transaction.on_commit(lambda: histogram.observe(spent_s))

@@ -1,8 +1,8 @@
-"""A test run of a definition that is not saved: behind the same gates and the same wall as the tool
-that it would be, with no row of its own.
+"""A test run of a definition that is not saved, through the same gates and in the same sandbox as a
+saved tool, without an execution.
 
-A run that would need a person's consent, or that something else holds back, is refused. That it was
-a draft stands in its evidence, with all that was run.
+A run that would need an approval is refused. The audit record marks it as a draft, and has the
+definition and the parameters.
 """
 
 import threading
@@ -45,8 +45,8 @@ from tools.policy.questions import (
 from tools.runners.tool_runs import ToolRun
 from tools.runners.tool_types import RUNNERS
 
-LONGEST_S = 20.0  # a page waits for it
-SKIPPED = {
+LONGEST_RUN_S = 20.0  # the user waits for it on a page
+SKIPPED_GATES = {
     Gate.NESTING: "A person makes the run at a page: it is within no other call.",
     Gate.FAN_OUT: "A tool of type code makes no calls of its own.",
     Gate.GRANTED_GROUPS: "The groups of the request are those that the person was granted.",
@@ -55,7 +55,7 @@ SKIPPED = {
 
 @dataclass(frozen=True)
 class DraftRun:
-    """How a test run ended. What it wrote is for who wrote it, and is not kept."""
+    """The end of a test run. Its stdout and stderr are for the author, and are not stored."""
 
     result: Result
     stdout: str
@@ -74,7 +74,7 @@ def run_draft(
     parameters: dict[str, Any],
     snapshot: Snapshot,
 ) -> DraftRun:
-    """Run a draft of a `code` tool once. Raises what saving it would raise, and `Refused`."""
+    """Runs a draft of a `code` tool once. Raises the errors of saving it, and `Refused`."""
     require(caller, "change_tool" if tool else "add_tool")
     by = actor_of(caller)
     draft, catalog = propose_tool(
@@ -87,17 +87,17 @@ def run_draft(
     try:
         with load_shedder.hold_room(caller):
             _admit(question)
-            return _performed(draft, parameters, catalog, by)
+            return _perform_draft(draft, parameters, catalog, by)
     except Refused as refusal:
         _record(draft, by, Outcome.DENIED, parameters, {}, reason=refusal.code)
         raise
 
 
 def _request_of(caller: Caller, draft: CatalogTool) -> EffectiveRequest:
-    """All that the person was granted, in a state in which the tool is offered."""
+    """All groups that the user was granted, in a state in which the tool is available."""
     states = draft.definition.states
-    open_at_once = WILDCARD in states or DEFAULT_STATE in states
-    state = DEFAULT_STATE if open_at_once else min(states, default=DEFAULT_STATE)
+    in_default_state = WILDCARD in states or DEFAULT_STATE in states
+    state = DEFAULT_STATE if in_default_state else min(states, default=DEFAULT_STATE)
     return EffectiveRequest(frozenset(caller.granted_groups), state)
 
 
@@ -106,23 +106,23 @@ def _admit(question: Question) -> None:
     if question.tool.definition.type != ToolType.CODE:
         raise Refused("Only tools of the type code are tested before they are saved.",
                       code="draft_not_code", gate="draft")  # fmt: skip
-    later = (Stage.ARGUMENTS, Stage.BUDGET, Stage.APPROVAL)
-    _ask_gates(question, *(stage for stage in Stage if stage not in later))
+    last_stages = (Stage.ARGUMENTS, Stage.BUDGET, Stage.APPROVAL)
+    _ask_gates(question, *(stage for stage in Stage if stage not in last_stages))
     try:
         strict_json.check(question.terms.parameters)
     except strict_json.BadJson as error:
         raise Malformed(f"The parameters cannot be used: {error}.") from None
-    _ask_gates(question, *later)
+    _ask_gates(question, *last_stages)
 
 
 def _ask_gates(question: Question, *stages: Stage) -> None:
-    for verdict in gates.decide(question, gates.select(*stages, skip=SKIPPED)):
+    for verdict in gates.decide(question, gates.select(*stages, skip=SKIPPED_GATES)):
         if not verdict.passed:
             raise _refusal_of(verdict, question)
 
 
 def _refusal_of(verdict: Verdict, question: Question) -> Exception:
-    """In the words for a draft, which no person is asked about."""
+    """The refusal with the message for a draft, which cannot be approved."""
     refusal = gates.refusal_of(verdict, question)
     if verdict.requirement is not None:
         return Refused(
@@ -137,13 +137,13 @@ def _refusal_of(verdict: Verdict, question: Question) -> Exception:
     return refusal
 
 
-def _performed(
+def _perform_draft(
     draft: CatalogTool, parameters: dict[str, Any], snapshot: Snapshot, by: Actor
 ) -> DraftRun:
     level = isolation_levels.effective_level(draft, snapshot)
-    timeout_s = min(draft.definition.timeout_s, LONGEST_S)
-    about = {"isolation": level, "timeout_s": timeout_s}
-    _record(draft, by, Outcome.STARTED, parameters, about)
+    timeout_s = min(draft.definition.timeout_s, LONGEST_RUN_S)
+    details = {"isolation": level, "timeout_s": timeout_s}
+    _record(draft, by, Outcome.STARTED, parameters, details)
     run = ToolRun(
         organization=by.organization,
         definition=draft.definition,
@@ -157,7 +157,7 @@ def _performed(
         caller_id=by.id,
     )
     if not connection.in_atomic_block:
-        connection.close()  # a thread that waits holds no connection
+        connection.close()  # a waiting thread must not hold a connection
     began = time.perf_counter()
     outcome = RUNNERS[ToolType.CODE].run(run)
     duration_ms = round((time.perf_counter() - began) * 1000, 3)
@@ -165,19 +165,19 @@ def _performed(
     result = result_of(outcome)
     if result.status == Status.SUCCESS:
         apply_definition(draft, result)
-    _record_end(draft, by, result, about | {"duration_ms": duration_ms})
+    _record_end(draft, by, result, details | {"duration_ms": duration_ms})
     return DraftRun(result, outcome.stdout, outcome.stderr, level, timeout_s, duration_ms)
 
 
-def _record_end(draft: CatalogTool, by: Actor, result: Result, about: dict[str, Any]) -> None:
+def _record_end(draft: CatalogTool, by: Actor, result: Result, details: dict[str, Any]) -> None:
     success = result.status == Status.SUCCESS
-    more = {"status": result.status, "resources": result.metrics, "network": result.network}
+    end = {"status": result.status, "resources": result.metrics, "network": result.network}
     _record(
         draft,
         by,
         Outcome.SUCCESS if success else Outcome.FAILURE,
         None,
-        about | more,
+        details | end,
         reason=result.error_code,
     )
 
@@ -188,13 +188,13 @@ def _record(
     by: Actor,
     outcome: Outcome,
     parameters: dict[str, Any] | None,
-    about: dict[str, Any],
+    details: dict[str, Any],
     *,
     reason: str = "",
 ) -> None:
-    """No record, no run. What was run stands in it whole, for no version keeps it."""
+    """Written before the run, with the definition, which no version stores."""
     definition = draft.definition.raw
-    evidence = {"parameters": parameters, "definition": definition}
+    payload = {"parameters": parameters, "definition": definition}
     record(
         Event.TOOL_DRAFT,
         by=by,
@@ -202,7 +202,7 @@ def _record(
         subject=draft.name,
         digest=definition_digest(definition),
         reason=reason,
-        payload=None if parameters is None else evidence,
+        payload=None if parameters is None else payload,
         sensitive=draft.definition.sensitive,
-        details={"draft": True, **about},
+        details={"draft": True, **details},
     )

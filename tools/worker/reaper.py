@@ -33,7 +33,7 @@ from tools.execution.requeue import (
 )
 from tools.limits import budgets
 from tools.models import Execution
-from tools.workflows.chain_boundary import end_of
+from tools.workflows.chain_boundary import boundary_details
 
 BATCH = 100
 # After a longer wait for a lock, the call is left to the next pass. A process that was stopped in
@@ -146,7 +146,7 @@ def _end(
         completed_at=Now(),
         error_code=code,
         error_message=message,
-        error_details=effect | end_of(execution, execution.tool_version.definition),
+        error_details=effect | boundary_details(execution, execution.tool_version.definition),
     )
     budgets.settle(execution.pk, spent=execution.cost)  # its effect may have happened
     cache.give_up(execution.pk)

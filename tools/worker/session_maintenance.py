@@ -19,7 +19,7 @@ from tools.models import Execution, Organization, Session
 from tools.models.session import SessionQuerySet
 from tools.policy.availability import matches_groups, matches_state
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
-from tools.workflows.session_actions import end
+from tools.workflows.session_actions import close_open_session
 
 BATCH = 500
 
@@ -29,7 +29,9 @@ def close_idle() -> int:
     idle = _idle(timedelta(hours=settings.SESSION_IDLE_HOURS))
     found = idle.order_by("created_at").values_list("pk", "organization__slug")[:BATCH]
     return sum(
-        end(idle.filter(pk=pk), Actor(CallerKind.SYSTEM, "beat", slug), reason="idle")
+        close_open_session(
+            idle.filter(pk=pk), Actor(CallerKind.SYSTEM, "beat", slug), reason="idle"
+        )
         for pk, slug in found
     )
 

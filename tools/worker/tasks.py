@@ -54,7 +54,7 @@ def reap() -> None:
 
 @shared_task(name="tools.execution.tasks.forget_expired")
 def forget_expired() -> None:
-    cache.forget_expired()
+    cache.delete_expired()
 
 
 @shared_task(name="tools.execution.tasks.forget_rate_hits")

@@ -28,10 +28,10 @@ from tools.execution import answer, dispatch
 from tools.execution.call import Result
 from tools.execution.outputs import readable_executions
 from tools.models import Execution
-from tools.workflows.composition import CompositeKind, Waiting, add_kind
+from tools.workflows.composition import CompositeKind, WaitCondition, register_kind
 from tools.workflows.nested_calls import (
-    CannotGoOn,
     Composition,
+    CompositionFailed,
     NestedCall,
     absent_calls,
     calls_in_order,
@@ -80,26 +80,26 @@ class _KnownCalls:
     over: bool
 
 
-def run_batch_turn(view: Composition) -> Result | Waiting:
+def run_batch_turn(view: Composition) -> Result | WaitCondition:
     wanted = view.parameters
     try:
         inputs = parse_batch_inputs(wanted)
     except ValueError as flaw:
-        raise CannotGoOn("INPUTS_WRONG", str(flaw)) from None
+        raise CompositionFailed("INPUTS_WRONG", str(flaw)) from None
     most = _max_open(wanted)
     stop = wanted["stop_on_error"]
     for number, one in enumerate(batch_inputs_with_references(wanted, view.raw_parameters)):
         place = str(number)
-        if place in view.calls or view.unwanted(place):
+        if place in view.calls or view.is_unwanted(place):
             continue
-        if view.open >= most or (
+        if view.open_count >= most or (
             stop and _any_failed(view)
         ):  # it looks at all calls: only as needed
             break
-        view.begin(place, *one, references=True)
-    if view.open:
+        view.begin_call(place, *one, references=True)
+    if view.open_count:
         _report_progress(view, len(inputs))
-        return Waiting(below=view.open if _any_left(view, inputs, stop=stop) else 1)
+        return WaitCondition(below=view.open_count if _any_left(view, inputs, stop=stop) else 1)
     return _result(view, inputs, stopped=stop and _any_failed(view))
 
 
@@ -158,7 +158,7 @@ def _report_progress(view: Composition, total: int) -> None:
     over = sum(not one.open for one in view.calls.values())
     if view.memory.get("told") != over:
         view.memory["told"] = over
-        view.tell(f"{over} of {total} calls are over; {view.open} are open.")
+        view.report_progress(f"{over} of {total} calls are over; {view.open_count} are open.")
 
 
 def _result(view: Composition, inputs: list[BatchInput], *, stopped: bool) -> Result:
@@ -194,7 +194,7 @@ def _count_results(results: list[dict[str, Any]]) -> dict[str, int]:
 def _add_outputs(view: Composition, results: list[dict[str, Any]]) -> None:
     """Each output, in order, as long as there is room; without room, a flag instead."""
     succeeded = {str(one["position"]): one for one in results if one["status"] == Status.SUCCESS}
-    outputs = view.outputs(succeeded, most_bytes=MOST_OUTPUT)
+    outputs = view.load_outputs(succeeded, most_bytes=MOST_OUTPUT)
     for place, entry in succeeded.items():
         output = {"output": outputs[place]} if place in outputs else {"output_left_out": True}
         entry.update(output)
@@ -339,4 +339,4 @@ def _mark_cancelled(caller: Caller, batch: Execution, places: set[str]) -> None:
     )
 
 
-add_kind(RUN_BATCH, CompositeKind(run_batch_turn))
+register_kind(RUN_BATCH, CompositeKind(run_batch_turn))

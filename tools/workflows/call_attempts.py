@@ -13,7 +13,7 @@ from django.utils import timezone
 from tools.catalog.snapshot import Snapshot
 from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
-from tools.workflows.chain_boundary import last_attempt, may_have_happened
+from tools.workflows.chain_boundary import last_attempt, may_have_effect
 from tools.workflows.nested_calls import NestedCall
 
 TEMPORARY_REFUSALS = frozenset({"rate_limited", "too_many_held"})  # refusals that end by themselves
@@ -82,7 +82,7 @@ def _is_retried(made: NestedCall, snapshot: Snapshot) -> bool:
         return True
     if made.status not in _RETRYABLE_STATUSES:
         return False
-    return not may_have_happened(made) or _is_repeatable(snapshot, made.tool_name)
+    return not may_have_effect(made) or _is_repeatable(snapshot, made.tool_name)
 
 
 def _is_repeatable(snapshot: Snapshot, name: str) -> bool:

@@ -1,6 +1,6 @@
-"""The boundary of a run of a chain: what stays done, what was undone, and what is unknown.
+"""The boundary of a chain run: which calls are committed, compensated, or of unknown outcome.
 
-Found from its calls alone, so that a run that ends without a turn of its own says it, too.
+It is computed from the calls only, so that a run that ends outside a turn has one, too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,79 +14,84 @@ from tools.models.execution_queryset import UNDO
 from tools.workflows.nested_calls import NestedCall, absent_calls, calls_in_order
 
 
-def boundary(chain: Chain, made: dict[str, NestedCall]) -> dict[str, Any]:
-    """`made` holds the calls of the run by their places."""
-    found: dict[str, list[dict[str, Any]]] = {
+def build_boundary(chain: Chain, calls: dict[str, NestedCall]) -> dict[str, Any]:
+    """`calls` are the calls of the run by place."""
+    sections: dict[str, list[dict[str, Any]]] = {
         COMMITTED: [], "compensated": [], "not_compensated": [], "unknown": [],
     }  # fmt: skip
-    for step, place, call in done(chain, made):
-        undoing = last_attempt(made, f"{UNDO}{place}")[1]
-        reference = {"step": step.id, "place": place, "execution_id": str(call.id)}
-        if undoing is None:
-            found[COMMITTED].append(reference)
-        elif undoing.succeeded:
-            found["compensated"].append(reference | {"by": str(undoing.id)})
+    for step, place, call in completed_calls(chain, calls):
+        compensation = last_attempt(calls, f"{UNDO}{place}")[1]
+        entry = {"step": step.id, "place": place, "execution_id": str(call.id)}
+        if compensation is None:
+            sections[COMMITTED].append(entry)
+        elif compensation.succeeded:
+            sections["compensated"].append(entry | {"by": str(compensation.id)})
         else:
-            why = {"by": str(undoing.id) if undoing.id else None, "code": undoing.error_code}
-            found["not_compensated"].append(reference | why)
-    found["unknown"] = [
+            identifier = str(compensation.id) if compensation.id else None
+            failure = {"by": identifier, "code": compensation.error_code}
+            sections["not_compensated"].append(entry | failure)
+    sections["unknown"] = [
         {"place": one.place, "execution_id": str(one.id)}
-        for one in made.values()
-        if one.open or (not one.succeeded and may_have_happened(one))
+        for one in calls.values()
+        if one.open or (not one.succeeded and may_have_effect(one))
     ]
-    return found
+    return sections
 
 
-def end_of(execution: Execution, definition: Any) -> dict[str, Any]:
-    """For `error_details` of a run that no turn of its own ends, where it has made calls.
+def boundary_details(execution: Execution, definition: Any) -> dict[str, Any]:
+    """The boundary for `error_details` of a run that ends outside a turn.
 
-    Nothing for other tools, nor for what cannot be read, since it was written past the product.
+    Empty for other tools, for a run without calls, and for a definition that cannot be read.
     """
     if not isinstance(definition, dict) or definition.get("type") != ToolType.CHAIN:
         return {}
     calls = {one.place: one for one in calls_in_order(execution.pk)}
     calls |= absent_calls(execution.memory)
     try:
-        return boundary(Chain(definition["implementation"]["chain"]), calls) if calls else {}
+        return build_boundary(Chain(definition["implementation"]["chain"]), calls) if calls else {}
     except (KeyError, TypeError):
         return {}
 
 
-def done(chain: Chain, made: dict[str, NestedCall]) -> Iterator[tuple[ChainStep, str, NestedCall]]:
-    """What succeeded, the last first: each with the place of its call, without the attempt."""
+def completed_calls(
+    chain: Chain, calls: dict[str, NestedCall]
+) -> Iterator[tuple[ChainStep, str, NestedCall]]:
+    """The calls that succeeded, the last one first, each with its place without the attempt."""
     for step in reversed(chain.steps):
-        calls = [(place, call) for place, call in calls_of(step.id, made).items() if call.succeeded]
-        for place, call in reversed(calls):
+        last_attempts = step_calls(step.id, calls)
+        succeeded = [(place, call) for place, call in last_attempts.items() if call.succeeded]
+        for place, call in reversed(succeeded):
             yield step, place, call
 
 
-def calls_of(step: str, made: dict[str, NestedCall]) -> dict[str, NestedCall]:
-    """Its last attempts by place, in the order of a loop's items."""
-    found: dict[str, NestedCall] = {}
-    for place in made:
+def step_calls(step: str, calls: dict[str, NestedCall]) -> dict[str, NestedCall]:
+    """The last attempts of a step's calls by place, in the order of a loop's items."""
+    last_attempts: dict[str, NestedCall] = {}
+    for place in calls:
         base = place.partition("#")[0]
         if base == step or base.startswith(f"{step}/"):
-            attempt = last_attempt(made, base)[1]
+            attempt = last_attempt(calls, base)[1]
             if attempt is not None:
-                found[base] = attempt
-    return dict(sorted(found.items(), key=lambda one: number_of(one[0])))
+                last_attempts[base] = attempt
+    return dict(sorted(last_attempts.items(), key=lambda item: item_number(item[0])))
 
 
-def last_attempt(made: Mapping[str, NestedCall], place: str) -> tuple[int, NestedCall | None]:
-    attempt, call = 1, made.get(place)
-    while (later := made.get(f"{place}#{attempt + 1}")) is not None:
+def last_attempt(calls: Mapping[str, NestedCall], place: str) -> tuple[int, NestedCall | None]:
+    """The number of the last attempt, and its call."""
+    attempt, call = 1, calls.get(place)
+    while (later := calls.get(f"{place}#{attempt + 1}")) is not None:
         attempt, call = attempt + 1, later
     return attempt, call
 
 
-def may_have_happened(made: NestedCall) -> bool:
-    """Whether it may have had an effect, though it did not succeed."""
-    return bool((made.error_details or {}).get("effect_possible")) or (
-        made.error_code == "OUTCOME_UNKNOWN"
+def may_have_effect(call: NestedCall) -> bool:
+    """Whether a call that did not succeed may have had an effect."""
+    return bool((call.error_details or {}).get("effect_possible")) or (
+        call.error_code == "OUTCOME_UNKNOWN"
     )
 
 
-def number_of(place: str) -> int:
-    """Of an item of a loop; -1 where there is none."""
+def item_number(place: str) -> int:
+    """The number of a loop's item; -1 for other places."""
     _, _, number = place.partition("/")
     return int(number) if number else -1

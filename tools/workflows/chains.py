@@ -27,11 +27,17 @@ from tools.models import Execution
 from tools.models.execution_queryset import UNDO
 from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptFailure, AttemptOpen, AttemptSuccess
-from tools.workflows.chain_boundary import boundary, calls_of, done, last_attempt, number_of
-from tools.workflows.composition import CompositeKind, Waiting, add_kind
+from tools.workflows.chain_boundary import (
+    build_boundary,
+    completed_calls,
+    item_number,
+    last_attempt,
+    step_calls,
+)
+from tools.workflows.composition import CompositeKind, WaitCondition, register_kind
 from tools.workflows.nested_calls import (
-    CannotGoOn,
     Composition,
+    CompositionFailed,
     NestedCall,
     absent_calls,
     calls_in_order,
@@ -102,7 +108,7 @@ class ChainExecution:
         if it has one, and its own output instead of the list. Raises `MissingValue`.
         """
         self._compensated, self._in_loop = (step.id, place), step.loop
-        self._item = self._item_at(step, number_of(place)) if step.loop else None
+        self._item = self._item_at(step, item_number(place)) if step.loop else None
 
     def call(self, step: ChainStep, place: str, *, item: Any = None) -> StepState:
         """The last attempt of one call, made if it can be."""
@@ -120,30 +126,32 @@ class ChainExecution:
 
     def stop_steps(self) -> None:
         """Open steps are abandoned; compensations go on."""
-        self.view.cancel_open([place for place in self.view.calls if not _is_compensation(place)])
+        self.view.cancel_open_calls(
+            [place for place in self.view.calls if not _is_compensation(place)]
+        )
 
-    def steps_open(self) -> Waiting | None:
+    def steps_open(self) -> WaitCondition | None:
         """While steps run it is not known what must be compensated."""
         opened = [
             one for one in self.view.calls.values() if one.open and not _is_compensation(one.place)
         ]
-        return Waiting(below=1) if opened else None
+        return WaitCondition(below=1) if opened else None
 
     def done(self) -> Iterator[tuple[ChainStep, str, NestedCall]]:
         """Successful steps, the last first: each with the place of its call without the attempt."""
-        return done(self.chain, self.view.calls)
+        return completed_calls(self.chain, self.view.calls)
 
     def boundary(self) -> dict[str, Any]:
         """What stays done, what was undone, what could not be, and what is unknown."""
-        return boundary(self.chain, self.view.calls)
+        return build_boundary(self.chain, self.view.calls)
 
     def restore_states(self) -> None:
         """Let compensations refer to outputs of steps: of a loop, those of its items, each at its
         place, `null` for one that failed."""
         for step in self.chain.steps:
-            calls = calls_of(step.id, self.view.calls)
+            calls = step_calls(step.id, self.view.calls)
             if step.loop and calls:
-                most = max(map(number_of, calls))
+                most = max(map(item_number, calls))
                 places = [f"{step.id}/{number}" for number in range(most + 1)]
             else:
                 places = [place for place, made in calls.items() if made.succeeded]
@@ -161,7 +169,7 @@ class ChainExecution:
             parameters = expressions.resolve_value(step.parameters, self)
         except MissingValue as absence:
             return AttemptFailure(absence.code, f"{absence}.")
-        made = self.view.begin(place, step.tool_name, parameters, timeout_s=step.timeout_s)
+        made = self.view.begin_call(place, step.tool_name, parameters, timeout_s=step.timeout_s)
         if made.open:
             return AttemptOpen()
         base = place.partition("#")[0]
@@ -171,7 +179,7 @@ class ChainExecution:
 
     def _output_at(self, place: str) -> Any:
         made = last_attempt(self.view.calls, place)[1]
-        found = self.view.outputs([made.place]) if made else {}
+        found = self.view.load_outputs([made.place]) if made else {}
         if not found:
             raise MissingValue(_EXPIRED)
         return next(iter(found.values()))
@@ -181,7 +189,7 @@ class ChainExecution:
             limit = f"it and the steps before it gave back more than {MOST_READ} bytes"
             raise ValueTooLarge(f"it cannot be read: {limit}")
         succeeded = self._succeeded(state)
-        outputs = self.view.outputs(succeeded.values())
+        outputs = self.view.load_outputs(succeeded.values())
         if len(outputs) < len(succeeded):
             raise MissingValue(_EXPIRED)
         if state.places == (step,):
@@ -216,7 +224,7 @@ def _is_compensation(place: str) -> bool:
     return place.startswith(UNDO)
 
 
-def run_chain_turn(view: Composition) -> Result | Waiting:
+def run_chain_turn(view: Composition) -> Result | WaitCondition:
     run = ChainExecution(view)
     if view.cancelled or "ending" in view.memory:
         return _end_early(run)
@@ -226,10 +234,10 @@ def run_chain_turn(view: Composition) -> Result | Waiting:
     for step in run.chain.steps:
         try:
             state = _advance_step(run, step)
-        except CannotGoOn as limit:
+        except CompositionFailed as limit:
             return _begin_end(run, limit.code, str(limit), step=step)
         if isinstance(state, AttemptOpen):
-            return Waiting(below=state.below, until=state.until)
+            return WaitCondition(below=state.below, until=state.until)
         run.set_state(step, state)
         if isinstance(state, AttemptFailure) and step.on_error != "continue":
             return _begin_end(
@@ -269,7 +277,7 @@ def _advance_loop(run: ChainExecution, step: ChainStep, items: list[Any]) -> Ste
     return AttemptSuccess(tuple(f"{step.id}/{number}" for number in range(len(items))))
 
 
-def _chain_result(run: ChainExecution) -> Result | Waiting:
+def _chain_result(run: ChainExecution) -> Result | WaitCondition:
     """Settled here: if the output cannot be returned, there is something to undo."""
     try:
         output = expressions.resolve_value(run.chain.output, run)
@@ -283,7 +291,7 @@ def _chain_result(run: ChainExecution) -> Result | Waiting:
     return found
 
 
-def _end_early(run: ChainExecution) -> Result | Waiting:
+def _end_early(run: ChainExecution) -> Result | WaitCondition:
     """After a cancellation, or during compensation."""
     ending = run.view.memory.get("ending")
     if ending is None:
@@ -300,7 +308,7 @@ def _begin_end(
     step: ChainStep | None = None,
     status: Status = Status.FAILED,
     about: dict[str, Any] | None = None,
-) -> Result | Waiting:
+) -> Result | WaitCondition:
     """Store how the run ends before anything is compensated: another worker may have to continue.
 
     The step that ended the run, or else the chain, says whether steps are compensated.
@@ -314,11 +322,11 @@ def _begin_end(
         "undoes": step.on_error == "compensate" if step else run.chain.compensates_when_cancelled,
     }
     run.view.memory["ending"] = ending
-    run.view.remember()
+    run.view.save_memory()
     return _end_after_compensation(run, ending)
 
 
-def _end_after_compensation(run: ChainExecution, ending: dict[str, Any]) -> Result | Waiting:
+def _end_after_compensation(run: ChainExecution, ending: dict[str, Any]) -> Result | WaitCondition:
     run.stop_steps()
     if (waiting := run.steps_open()) is not None:
         return waiting
@@ -332,7 +340,7 @@ def _end_after_compensation(run: ChainExecution, ending: dict[str, Any]) -> Resu
     )
 
 
-def compensate(run: ChainExecution) -> Waiting | None:
+def compensate(run: ChainExecution) -> WaitCondition | None:
     """Undo the last step first, one call after the other; None when nothing is left to undo.
 
     A step without compensation stays. A compensation that fails is reported, and the others still
@@ -344,7 +352,7 @@ def compensate(run: ChainExecution) -> Waiting | None:
             continue
         state = _compensate_call(run, step, step.compensation_step, place)
         if isinstance(state, AttemptOpen):
-            return Waiting(below=state.below, until=state.until)
+            return WaitCondition(below=state.below, until=state.until)
     return None
 
 
@@ -359,10 +367,10 @@ def _compensate_call(
         run.enter_compensation(step, place)
         parameters = expressions.resolve_value(undoing.parameters, run)
     except MissingValue as absence:
-        run.view.tell(f"{place} cannot be compensated: {absence}")
-        run.view.give_up(state, undoing.tool_name, "VALUE_MISSING", str(absence))
+        run.view.report_progress(f"{place} cannot be compensated: {absence}")
+        run.view.record_absent_call(state, undoing.tool_name, "VALUE_MISSING", str(absence))
     else:
-        run.view.begin(state, undoing.tool_name, parameters, timeout_s=undoing.timeout_s)
+        run.view.begin_call(state, undoing.tool_name, parameters, timeout_s=undoing.timeout_s)
     return _compensate_call(run, step, undoing, place)
 
 
@@ -385,4 +393,4 @@ def calls_of_run(run: Execution) -> list[NestedCall]:
     return [*calls_in_order(run.pk), *absent_calls(memory).values()]
 
 
-add_kind(ToolType.CHAIN, CompositeKind(run_chain_turn, sees_its_end=True))
+register_kind(ToolType.CHAIN, CompositeKind(run_chain_turn, handles_end=True))

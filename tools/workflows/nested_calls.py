@@ -1,4 +1,4 @@
-"""What a turn of a composite call sees, and how it begins calls of its own."""
+"""A composite call during a turn: its own calls, and how it begins more of them."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -25,37 +25,37 @@ from tools.models.ids import new_id
 from tools.runners.tool_runs import ToolRun
 
 MOST_CALLS = 1_000
-ONCE = "execution_once_per_place"
-_ABSENT = "absent"  # in its memory: calls of which there can be no row
-_SPENT = "spent"  # in its memory: what its own turns used in the sandbox
-_OUTPUT = (
+ONCE_PER_PLACE = "execution_once_per_place"
+_ABSENT_KEY = "absent"  # of its memory: calls that have no row
+_USAGE_KEY = "spent"  # of its memory: what its turns used inside the sandbox
+_OUTPUT_COLUMNS = (
     "organization_id", "output", "output_digest", "output_type", "output_expired_at",
 )  # fmt: skip
-_SEEN = (
+_CALL_COLUMNS = (
     "pk", "place", "tool_name", "status", "error_code", "error_message", "error_details",
     "completed_at", "output_bytes",
 )  # fmt: skip
 
 
-class CannotGoOn(Exception):
-    """The composite call ends here. Code and message are for its caller."""
+class CompositionFailed(Exception):
+    """Ends the composite call. Code and message are for its caller."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class NotNow(Exception):
-    """There is no room for a call at this moment; the turn is taken again soon."""
+class CallPostponed(Exception):
+    """A call cannot be accepted at the moment; the turn is run again soon."""
 
 
-class Stopped(Exception):
-    """This worker is to stop, or has lost the row."""
+class TurnStopped(Exception):
+    """This worker must stop, or has lost the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class NestedCall:
-    """A call of the composite one. `id` is None where there is no row: no such tool, for one."""
+    """A call of a composite call. `id` is None if it has no row, as for an unknown tool."""
 
     id: UUID | None
     place: str
@@ -77,21 +77,24 @@ class NestedCall:
 
 
 class Composition:
-    """A composite call in the middle of its life."""
+    """A running composite call. A turn reads its calls and begins more of them."""
 
     def __init__(
-        self, performance: Performance, stop: threading.Event, tell: Callable[[str], None]
+        self,
+        performance: Performance,
+        stop: threading.Event,
+        report_progress: Callable[[str], None],
     ) -> None:
         self._performance, self._stop = performance, stop
-        self.tell = tell
+        self.report_progress = report_progress
         self.memory: dict[str, Any] = performance.execution.memory
-        self.came_on = False  # whether this turn has begun, or given up, a call
+        self.made_progress = False  # whether this turn has begun a call, or recorded an absent one
 
     @cached_property
     def calls(self) -> dict[str, NestedCall]:
-        """By their places; a turn that has read their rows itself sets it."""
-        found = {one.place: one for one in calls_in_order(self.execution.pk)}
-        return found | absent_calls(self.memory)
+        """The calls by place. A turn that has read their rows itself sets it."""
+        calls = {one.place: one for one in calls_in_order(self.execution.pk)}
+        return calls | absent_calls(self.memory)
 
     @property
     def execution(self) -> Execution:
@@ -107,13 +110,13 @@ class Composition:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """With the definition's defaults for those left out."""
+        """The parameters with the definition's defaults."""
         return {**self.definition.defaults, **self.execution.parameters}
 
     @property
     def raw_parameters(self) -> dict[str, Any]:
-        """The same as they were sent, with references: its own calls resolve them once more, so
-        that each of them knows what it was made of."""
+        """The parameters as they were sent, with references. Its own calls resolve them again, so
+        that each of them records its sources."""
         return {**self.definition.defaults, **self.execution.asked}
 
     @property
@@ -122,7 +125,7 @@ class Composition:
 
     @property
     def deadline(self) -> datetime:
-        """Counted from its first turn."""
+        """The timeout is counted from the first turn."""
         return (self.execution.started_at or timezone.now()) + timedelta(seconds=self.timeout_s)
 
     @property
@@ -134,35 +137,35 @@ class Composition:
         return self.execution.cancel_requested_at is not None
 
     @property
-    def open(self) -> int:
-        """How many of its calls are not over."""
+    def open_count(self) -> int:
+        """The number of its calls that have not ended."""
         return sum(one.open for one in self.calls.values())
 
-    def remember(self) -> None:
-        """Keep its memory as it is now, whatever becomes of this turn. Raises `Stopped`."""
+    def save_memory(self) -> None:
+        """Stores its memory before the end of the turn. Raises `TurnStopped`."""
         row = Execution.objects.held(self.execution.pk, self.execution.fence)
         if not row.update(memory=self.memory):
-            raise Stopped
+            raise TurnStopped
 
     @property
-    def spent(self) -> dict[str, float]:
-        """By its own turns, as an execution's metrics have it."""
-        return {"cpu_time_ms": 0, "peak_memory_bytes": 0} | self.memory.get(_SPENT, {})
+    def usage(self) -> dict[str, float]:
+        """The resources that its turns used, as in an execution's metrics."""
+        return {"cpu_time_ms": 0, "peak_memory_bytes": 0} | self.memory.get(_USAGE_KEY, {})
 
-    def used(self, usage: ResourceUsage) -> None:
-        """In the sandbox, by the turn it is in."""
-        spent = self.spent
-        self.memory[_SPENT] = {
-            "cpu_time_ms": round(spent["cpu_time_ms"] + usage.cpu_time_ms, 3),
-            "peak_memory_bytes": max(spent["peak_memory_bytes"], usage.peak_memory_bytes),
+    def add_usage(self, usage: ResourceUsage) -> None:
+        """Adds what this turn used inside the sandbox."""
+        usage_before = self.usage
+        self.memory[_USAGE_KEY] = {
+            "cpu_time_ms": round(usage_before["cpu_time_ms"] + usage.cpu_time_ms, 3),
+            "peak_memory_bytes": max(usage_before["peak_memory_bytes"], usage.peak_memory_bytes),
         }
 
-    def unwanted(self, place: str) -> bool:
+    def is_unwanted(self, place: str) -> bool:
         """Whether the call of this place was cancelled before it began."""
         return place in self.execution.cancelled_places
 
-    def job(self, parameters: dict[str, Any]) -> ToolRun:
-        """A sandboxed run of its own, for a turn that needs one."""
+    def build_run(self, parameters: dict[str, Any]) -> ToolRun:
+        """A sandbox run of its own, for a turn that needs one."""
         performance = self._performance
         return ToolRun(
             organization=performance.caller.organization,
@@ -179,7 +182,7 @@ class Composition:
             caller_id=performance.actor.id,
         )
 
-    def begin(
+    def begin_call(
         self,
         place: str,
         tool_name: str,
@@ -189,17 +192,16 @@ class Composition:
         references: bool = False,
         session: str | None = None,
         at_its_door: bool = False,
-        consent_because: str = "",
+        approval_reason: str = "",
     ) -> NestedCall:
-        """The call of a place: accepted, over or refused; the one that was made before, if any.
+        """The call of a place: accepted, ended or refused; the existing one, if any.
 
-        `references` says that the parameters are as the caller of this call wrote them: only there
-        `$result` points at an output. In what tools gave back it is data like any other, also where
-        that was passed on to this call as its parameters. What undoes another is always made.
-        `session` is one of its caller's, where it is not the one that this call is in; a call
-        `at_its_door` lends nothing (`authorization.LENT`) and is in none. Where it says
-        `consent_because`, a person is asked for approval, and shown that.
-        Raises `NotNow`, `Stopped` and `CannotGoOn`, which a turn passes on.
+        `references`: the parameters were written by the caller of this call, so `$result` in them
+        refers to an output. In the output of a tool it is data, also if that was passed to this
+        call as its parameters. `session` is another session of the caller. A call `at_its_door`
+        needs no grant of its group (`gates.EXEMPT_AT_ENTRY_POINT`), and has no session. With an
+        `approval_reason` it awaits the approval of a user, who reads the reason.
+        Raises `CallPostponed`, `TurnStopped` and `CompositionFailed`, which a turn does not catch.
         """
         if place in self.calls:
             return self.calls[place]
@@ -207,31 +209,33 @@ class Composition:
         call = Call(
             tool_name=tool_name,
             parameters=parameters,
-            **self._asked_in(session, outside=at_its_door),
+            **self._session_options(session, outside=at_its_door),
             timeout_s=timeout_s,
-            require_confirmation=bool(consent_because),
-            confirmation_reason=consent_because,
+            require_confirmation=bool(approval_reason),
+            confirmation_reason=approval_reason,
             at_its_door=at_its_door,
             plain=not references or self.execution.options.get("plain") is True,
             id=new_id(),
             parent=Parent(self.execution.pk, place, self.execution.depth + 1),
         )
-        self.calls[place] = found = self._admitted_call(call)
-        self.came_on = True
-        return found
+        self.calls[place] = begun = self._admit(call)
+        self.made_progress = True
+        return begun
 
-    def give_up(self, place: str, tool_name: str, code: str, message: str) -> NestedCall:
-        """A call that cannot be made, and never will be: it has failed, without a row."""
-        said = _plain({"tool": tool_name[:128], "code": code, "message": message})
-        self.memory.setdefault(_ABSENT, {})[place] = said
-        self.calls[place] = found = _made_absent(place, said)
-        self.came_on = True
-        return found
+    def record_absent_call(self, place: str, tool_name: str, code: str, message: str) -> NestedCall:
+        """Records that a call failed without a row, because it can never be made."""
+        record = _storable({"tool": tool_name[:128], "code": code, "message": message})
+        self.memory.setdefault(_ABSENT_KEY, {})[place] = record
+        self.calls[place] = absent = _absent_call(place, record)
+        self.made_progress = True
+        return absent
 
-    def outputs(self, places: Iterable[str], *, most_bytes: int | None = None) -> dict[str, Any]:
-        """What these calls gave back, by place, in their order as long as there is room.
+    def load_outputs(
+        self, places: Iterable[str], *, most_bytes: int | None = None
+    ) -> dict[str, Any]:
+        """The outputs of these calls by place: in their order, up to `most_bytes` together.
 
-        Of those that did not succeed there is nothing, nor of those whose output has expired.
+        Calls that did not succeed, and expired outputs, are left out.
         """
         wanted = list(places)
         rows = Execution.objects.filter(
@@ -241,41 +245,41 @@ class Composition:
             output_expired_at__isnull=True,
         )
         if most_bytes is not None:
-            rows = rows.filter(place__in=_fitting(wanted, rows, most_bytes))
-        return {row.place: outputs.load_output(row) for row in rows.only("place", *_OUTPUT)}
+            rows = rows.filter(place__in=_places_within_limit(wanted, rows, most_bytes))
+        return {row.place: outputs.load_output(row) for row in rows.only("place", *_OUTPUT_COLUMNS)}
 
-    def output(self, place: str) -> Any:
-        return self.outputs([place]).get(place)
+    def load_output(self, place: str) -> Any:
+        return self.load_outputs([place]).get(place)
 
-    def cancel_open(self, places: Iterable[str] | None = None) -> None:
-        """Those named, or all: at once what has not begun, the rest as soon as its worker hears."""
+    def cancel_open_calls(self, places: Iterable[str] | None = None) -> None:
+        """Cancels the open calls of these places, or all. A running call ends when its worker sees
+        it."""
         for place, one in list(self.calls.items()):
             if one.open and one.id is not None and (places is None or place in places):
                 self._cancel(place, one.id)
 
-    def cancel_unwanted(self) -> None:
-        """Cancel calls that began while they were cancelled: a cancellation ends what has begun,
-        and a turn looks once more when it has begun what it could."""
+    def cancel_unwanted_calls(self) -> None:
+        """Cancels calls that this turn began while a user cancelled their places."""
         row = Execution.objects.filter(pk=self.execution.pk)
-        self.cancel_open(row.values_list("cancelled_places", flat=True).get())
+        self.cancel_open_calls(row.values_list("cancelled_places", flat=True).get())
 
     def _cancel(self, place: str, execution_id: UUID) -> None:
         try:
             ended = answer.cancel_execution(execution_id, by=self._performance.actor)
-        except Conflict:  # it was over sooner
+        except Conflict:  # it has ended meanwhile
             ended = Execution.objects.answer(execution_id)
         self.calls[place] = _nested_call(ended)
 
     def _check(self, place: str) -> None:
         if self._stop.is_set():
-            raise Stopped
+            raise TurnStopped
         if len(self.calls) >= MOST_CALLS and not place.startswith(UNDO):
-            raise CannotGoOn("TOO_MANY_CALLS", f"It may make {MOST_CALLS} calls, not more.")
+            raise CompositionFailed("TOO_MANY_CALLS", f"It may make {MOST_CALLS} calls, not more.")
         if not 0 < len(place) <= MOST_PLACE:
             raise ValueError(f"a place has 1 to {MOST_PLACE} characters")
 
-    def _asked_in(self, session: str | None, *, outside: bool) -> dict[str, Any]:
-        """In its session, or in the groups and the state that it was asked in itself."""
+    def _session_options(self, session: str | None, *, outside: bool) -> dict[str, Any]:
+        """The session of the call, or the groups and the state of the composite call."""
         execution = self.execution
         if execution.session_id is not None:
             session = session or str(execution.session_id)
@@ -283,58 +287,58 @@ class Composition:
             return {"session": session}
         return {"group": execution.requested_groups, "state": execution.state}
 
-    def _admitted_call(self, call: Call) -> NestedCall:
-        assert call.parent is not None  # who calls this has said so
+    def _admit(self, call: Call) -> NestedCall:
+        assert call.parent is not None  # set by begin_call
         try:
             execution = admit(self._performance.caller, call)
         except (Shed, sessions.Overtaken):
-            raise NotNow from None
-        except Refused:  # with a row of its own
+            raise CallPostponed from None
+        except Refused:  # the call has a row
             return _nested_call(Execution.objects.answer(call.id))
-        except ToolcribError as absence:
-            return self._absent(call, absence)
+        except ToolcribError as refusal:
+            return self.record_absent_call(
+                call.parent.place, call.tool_name, refusal.code, refusal.message
+            )
         except IntegrityError as error:
-            if ONCE not in str(error):
-                raise sessions_busy(error) from None
-            raise Stopped from None  # another worker took this very turn: the row is its own
+            if ONCE_PER_PLACE not in str(error):
+                raise _busy_session_error(error) from None
+            raise TurnStopped from None  # another worker runs this turn
         if execution.status == Status.PENDING:
             dispatch.wake_workers([execution.pk])
         return _nested_call(execution)
 
-    def _absent(self, call: Call, absence: ToolcribError) -> NestedCall:
-        assert call.parent is not None
-        return self.give_up(call.parent.place, call.tool_name, absence.code, absence.message)
-
 
 def calls_in_order(execution_id: UUID) -> list[NestedCall]:
-    """Of a composite call, as they were made."""
+    """The calls of a composite call, in the order of their creation."""
     rows = Execution.objects.filter(parent=execution_id).order_by("created_at", "pk")
     return [
         NestedCall(pk, place, name, Status(status), *more)
-        for pk, place, name, status, *more in rows.values_list(*_SEEN)
+        for pk, place, name, status, *more in rows.values_list(*_CALL_COLUMNS)
     ]
 
 
 def absent_calls(memory: dict[str, Any]) -> dict[str, NestedCall]:
-    """Calls of which there can be no row, as a composite one remembers them."""
-    absent = memory.get(_ABSENT, {})
-    return {place: _made_absent(place, said) for place, said in absent.items()}
+    """The calls without a row, from the memory of a composite call."""
+    records = memory.get(_ABSENT_KEY, {})
+    return {place: _absent_call(place, record) for place, record in records.items()}
 
 
-def _fitting(places: list[str], rows: QuerySet[Execution], left: int) -> list[str]:
+def _places_within_limit(
+    places: list[str], rows: QuerySet[Execution], most_bytes: int
+) -> list[str]:
     sizes = dict(rows.values_list("place", "output_bytes"))
-    found = []
+    within_limit = []
     for place in places:
-        left -= sizes.get(place) or 0
-        if left < 0:
+        most_bytes -= sizes.get(place) or 0
+        if most_bytes < 0:
             break
-        found.append(place)
-    return found
+        within_limit.append(place)
+    return within_limit
 
 
-def sessions_busy(error: IntegrityError) -> Exception:
-    """Where another call of the session was faster, it is tried again; else it is a fault."""
-    return NotNow() if "execution_one_open_per_session" in str(error) else error
+def _busy_session_error(error: IntegrityError) -> Exception:
+    """`CallPostponed` if another call of the session is open, else the error itself."""
+    return CallPostponed() if "execution_one_open_per_session" in str(error) else error
 
 
 def _nested_call(row: Execution) -> NestedCall:
@@ -351,15 +355,15 @@ def _nested_call(row: Execution) -> NestedCall:
     )
 
 
-def _made_absent(place: str, said: dict[str, str]) -> NestedCall:
+def _absent_call(place: str, record: dict[str, str]) -> NestedCall:
     return NestedCall(
-        None, place, said["tool"], Status.VALIDATION_ERROR, said["code"], said["message"], {}
+        None, place, record["tool"], Status.VALIDATION_ERROR, record["code"], record["message"], {}
     )
 
 
-def _plain(said: dict[str, str]) -> dict[str, str]:
-    """As a row can hold it, whatever the call named."""
+def _storable(texts: dict[str, str]) -> dict[str, str]:
+    """The texts without characters that PostgreSQL cannot store."""
     return {
         key: text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
-        for key, text in said.items()
+        for key, text in texts.items()
     }

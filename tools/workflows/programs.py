@@ -21,8 +21,8 @@ from tools.definitions.values import strict_json
 from tools.execution import run
 from tools.execution.call import Result
 from tools.runners.sandbox_runs import builtin_surroundings, run_program
-from tools.workflows.composition import CompositeKind, Waiting, add_kind
-from tools.workflows.nested_calls import CannotGoOn, Composition, NestedCall, NotNow
+from tools.workflows.composition import CompositeKind, WaitCondition, register_kind
+from tools.workflows.nested_calls import CallPostponed, Composition, CompositionFailed, NestedCall
 from tools.workflows.tool_discovery import listed_tools
 
 MOST_CALLS = 200
@@ -42,17 +42,17 @@ _DIVERGED = (
 )
 
 
-def run_program_turn(view: Composition) -> Result | Waiting:
+def run_program_turn(view: Composition) -> Result | WaitCondition:
     source, inputs = view.parameters.get("source"), view.parameters.get("inputs")
     if not isinstance(source, str) or len(source) > MOST_SOURCE or not isinstance(inputs, dict):
-        raise CannotGoOn("PARAMETERS_WRONG", "source is a text and inputs an object.")
+        raise CompositionFailed("PARAMETERS_WRONG", "source is a text and inputs an object.")
     if view.memory.get("wanted"):
         return _begin_pending(view)
-    if view.open:
-        return Waiting()
+    if view.open_count:
+        return WaitCondition()
     made = _finished_calls(view)
     outcome = _run_program(view, source, inputs, made)
-    view.used(outcome.usage)
+    view.add_usage(outcome.usage)
     if outcome.outcome != RunOutcome.SUCCESS:
         return _retry_lost(view, outcome)
     return _next_turn(view, outcome, made)
@@ -78,7 +78,7 @@ def _run_program(
         "seed": str(view.execution.pk),
         "now": (view.execution.started_at or view.deadline).timestamp(),
     }
-    job = view.job(given)
+    job = view.build_run(given)
     connection.close()
     built_in = ISOLATED[RUN_PROGRAM]
     left_s = (view.deadline - timezone.now()).total_seconds()
@@ -87,12 +87,12 @@ def _run_program(
 
 
 def _call_answers(view: Composition, made: list[NestedCall]) -> list[dict[str, Any]]:
-    found = view.outputs((one.place for one in made), most_bytes=MOST_ANSWERS)
+    found = view.load_outputs((one.place for one in made), most_bytes=MOST_ANSWERS)
     digests: list[str] = view.memory.get("digests", [])
     answers = []
     for one, digest in zip(made, digests, strict=False):
         if one.succeeded and one.place not in found:
-            raise CannotGoOn(
+            raise CompositionFailed(
                 "PROGRAM_TOO_LARGE",
                 f"What its calls gave back is more than {MOST_ANSWERS} bytes, or has expired.",
             )
@@ -124,22 +124,24 @@ def _functions(view: Composition, made: int) -> dict[str, list[str]]:
     return known
 
 
-def _retry_lost(view: Composition, outcome: SandboxResult) -> Result | Waiting:
+def _retry_lost(view: Composition, outcome: SandboxResult) -> Result | WaitCondition:
     """A lost run had no effect outside the sandbox: it is repeated, a few times."""
     lost = view.memory.get("lost", 0) + 1
     if outcome.error_code in {ErrorCode.LOST, ErrorCode.CANCELLED} and lost < _MAX_LOST_RUNS:
         view.memory["lost"] = lost
-        raise NotNow
+        raise CallPostponed
     return run.result_of(outcome)
 
 
 def _next_turn(
     view: Composition, outcome: SandboxResult, made: list[NestedCall]
-) -> Result | Waiting:
+) -> Result | WaitCondition:
     report = outcome.output
     view.memory["lost"] = 0
-    if view.spent["cpu_time_ms"] > MOST_CPU_MS:
-        raise CannotGoOn("CPU_LIMIT", f"It used more than {MOST_CPU_MS // 1000} s of processor.")
+    if view.usage["cpu_time_ms"] > MOST_CPU_MS:
+        raise CompositionFailed(
+            "CPU_LIMIT", f"It used more than {MOST_CPU_MS // 1000} s of processor."
+        )
     state = report.get("state") if isinstance(report, dict) else None
     if state == "wants":
         return _begin_calls(view, report, made)
@@ -151,31 +153,35 @@ def _next_turn(
 
 def _begin_calls(
     view: Composition, report: dict[str, Any], made: list[NestedCall]
-) -> Result | Waiting:
+) -> Result | WaitCondition:
     """The requested calls are untrusted: the program could have asked for anything. They are stored
     before any of them begins: a worker that repeats a lost turn must know which call it was."""
     wanted = _parse_calls(report.get("calls"))
     if not wanted or len(made) + len(wanted) > MOST_CALLS:
-        raise CannotGoOn("TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more.")
+        raise CompositionFailed(
+            "TOO_MANY_CALLS", f"A program may make {MOST_CALLS} calls, not more."
+        )
     planned: list[str] = view.memory.get("digests", [])
     digests = planned[: len(made)] + [digest for _, _, digest in wanted]
     _check_digests(view, planned, digests)
     view.memory["digests"] = digests
     calls = {str(at): one[:2] for at, one in enumerate(wanted, len(made))}
     view.memory["wanted"] = calls if _can_be_stored(calls) else {}
-    view.remember()
+    view.save_memory()
     return _begin_pending(view, calls)
 
 
 def _begin_pending(
     view: Composition, wanted: dict[str, tuple[str, dict[str, Any]]] | None = None
-) -> Waiting:
+) -> WaitCondition:
     """Without room for one of them, it and those after it begin in a later turn. The program need
     not run again to request them, as long as they are stored."""
     for place, (name, parameters) in (wanted or view.memory["wanted"]).items():
-        view.begin(place, name, parameters)
+        view.begin_call(place, name, parameters)
     view.memory["wanted"] = {}
-    return Waiting()  # also where all are over: between two turns its time and its end are seen
+    return (
+        WaitCondition()
+    )  # also where all are over: between two turns its time and its end are seen
 
 
 def _can_be_stored(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
@@ -188,11 +194,11 @@ def _can_be_stored(calls: dict[str, tuple[str, dict[str, Any]]]) -> bool:
 
 
 def _check_digests(view: Composition, planned: list[str], digests: list[str]) -> None:
-    """Calls of a lost turn must be the calls that are requested now. Raises `CannotGoOn`."""
+    """Calls of a lost turn must be the calls that are requested now. Raises `CompositionFailed`."""
     for number, digest in enumerate(digests):
         if str(number) in view.calls and planned[number : number + 1] != [digest]:
             message = _DIVERGED.format(f"call {number + 1} was another one before")
-            raise CannotGoOn(NOT_DETERMINISTIC, message)
+            raise CompositionFailed(NOT_DETERMINISTIC, message)
 
 
 def _parse_calls(calls: Any) -> list[tuple[str, dict[str, Any], str]]:
@@ -227,4 +233,4 @@ def _program_error(report: dict[str, Any], state: Any) -> Result:
     return Result(Status.FAILED, error_code=code, error_message=message, error_details=details)
 
 
-add_kind(RUN_PROGRAM, CompositeKind(run_program_turn))
+register_kind(RUN_PROGRAM, CompositeKind(run_program_turn))

@@ -1,7 +1,7 @@
-"""A call that failed, made once more: a new call with the same words, on the same road.
+"""Retries of failed calls by a user: a new call with the same parameters and options.
 
-A person makes it as they make calls at the playground: in their own name, or as an agent that they
-may call tools as. One call is retried once; what failed again is retried itself.
+A user makes it as in the playground: in their own name, or as an agent that they may impersonate. A
+call is retried once; if its retry fails, that one can be retried.
 """
 
 from django.db import IntegrityError
@@ -12,14 +12,14 @@ from tools.definitions.results import Status
 from tools.errors import Conflict, Forbidden, ToolcribError
 from tools.execution import answer
 from tools.execution.call import Call
-from tools.execution.outputs import redacted
+from tools.execution.outputs import redact_execution
 from tools.models import Execution
 from tools.models.execution import Resolution
 from tools.models.execution_queryset import RETRIED_ONCE
 
 
-def retry(*, person: Caller, execution: Execution, wait_s: float = 0.0) -> Execution:
-    """The new call. Raises what `admit` raises, `Forbidden` and `Conflict`."""
+def retry_call(*, person: Caller, execution: Execution, wait_s: float = 0.0) -> Execution:
+    """The new call. Raises the errors of `admit`, `Forbidden` and `Conflict`."""
     check_may_retry(person, execution)
     agent = execution.agent.slug if execution.agent else None
     caller = caller_at_playground(person, agent, source_ip=person.source_ip)
@@ -40,12 +40,12 @@ def retry(*, person: Caller, execution: Execution, wait_s: float = 0.0) -> Execu
     except IntegrityError as error:
         if RETRIED_ONCE not in str(error):
             raise
-        raise _retried() from None
+        raise _already_retried() from None
 
 
 def check_may_retry(person: Caller, execution: Execution) -> None:
-    """Raises `Forbidden` and `Conflict`, with what to do instead."""
-    _check_who(person, execution)
+    """Raises `Forbidden` and `Conflict`, whose messages say what to do instead."""
+    _check_caller(person, execution)
     if not execution.is_final or execution.status == Status.SUCCESS:
         raise Conflict("Only a call that failed is retried.", code="nothing_to_retry")
     if execution.parent_id is not None:
@@ -64,18 +64,18 @@ def check_may_retry(person: Caller, execution: Execution) -> None:
             "purpose, make a new call at the playground.",
             code="effect_happened",
         )
-    if redacted(execution)["parameters"] != execution.asked:
+    if redact_execution(execution)["parameters"] != execution.asked:
         raise Conflict(
             "Its parameters hold what you may not see. Open it in the playground, and fill in what "
             "was taken out.",
             code="parameters_taken_out",
         )
-    if retried_as(execution) is not None:
-        raise _retried()
+    if find_retry(execution) is not None:
+        raise _already_retried()
 
 
-def why_not(person: Caller, execution: Execution) -> ToolcribError | None:
-    """What `check_may_retry` would raise."""
+def retry_refusal(person: Caller, execution: Execution) -> ToolcribError | None:
+    """The error that `check_may_retry` raises; None if the call may be retried."""
     try:
         check_may_retry(person, execution)
     except ToolcribError as refusal:
@@ -83,13 +83,13 @@ def why_not(person: Caller, execution: Execution) -> ToolcribError | None:
     return None
 
 
-def retried_as(execution: Execution) -> Execution | None:
-    """The call that was made instead of this one."""
+def find_retry(execution: Execution) -> Execution | None:
+    """The retry of this call, if there is one."""
     rows = Execution.objects.filter(retry_of=execution.pk)
     return rows.only("status", "parked_below", "user_id", "organization_id").first()
 
 
-def _check_who(person: Caller, execution: Execution) -> None:
+def _check_caller(person: Caller, execution: Execution) -> None:
     if execution.agent is None:
         if execution.user_id != person.user_id:
             raise Forbidden("Somebody else's own call is retried by them.", code="not_permitted")
@@ -98,5 +98,5 @@ def _check_who(person: Caller, execution: Execution) -> None:
         raise Forbidden(f"You may not call tools as {execution.agent.slug}.", code="not_permitted")
 
 
-def _retried() -> Conflict:
+def _already_retried() -> Conflict:
     return Conflict("It was retried already: retry that call.", code="retried_already")

@@ -1,4 +1,4 @@
-"""What the doors call: open a session, read it, close it."""
+"""Opens, reads and closes sessions, for all entry points."""
 
 from typing import Any
 from uuid import UUID
@@ -24,9 +24,9 @@ from tools.models import Organization, Session, StateTransition
 from tools.models.session import SessionQuerySet
 from tools.policy.questions import EffectiveRequest
 
-MOST_OPEN = 1_000  # sessions of one caller
-MOST_TRANSITIONS = 200  # shown with a session; its history holds all
-MOST_ARGUMENTS = 4_000  # characters of a step's arguments, beyond which its execution has them
+MOST_OPEN_SESSIONS = 1_000  # of one caller
+MOST_TRANSITIONS = 200  # shown with a session; its history has all
+MOST_ARGUMENTS = 4_000  # characters of a step's arguments; larger ones are only in its execution
 MOST_OBSERVATION = 4_000
 
 
@@ -37,29 +37,29 @@ def open_session(
     state: str | None,
     pins: dict[str, Any] | None = None,
 ) -> tuple[Session, list[str]]:
-    """A session with what the caller may have, and warnings about unknown groups.
+    """A new session, and warnings about unknown groups.
 
-    The state it begins in is a filter, not a permission. Raises `Malformed`, `Refused`, `Conflict`.
+    Its first state is a filter, not a permission. Raises `Malformed`, `Refused`, `Conflict`.
     """
-    asked = EffectiveRequest.from_options(group, state)
-    _check_names(asked)
-    warnings = _granted(caller, asked)
-    return _open(caller, asked, pins or {}), warnings
+    request = EffectiveRequest.from_options(group, state)
+    _check_names(request)
+    warnings = _check_granted_groups(caller, request)
+    return _create_session(caller, request, pins or {}), warnings
 
 
 def close_session(*, caller: Caller, session: Session) -> None:
-    """No call begins in it any more; one that is running finishes. Safe to repeat.
+    """No call begins in it any more; a running one finishes. Safe to repeat.
 
-    Another's session only by who may change sessions. Raises `Forbidden`.
+    Another caller's session requires the permission to change sessions. Raises `Forbidden`.
     """
     if session.user_id != caller.user_id:
         require(caller, "change_session")
-    end(Session.objects.filter(pk=session.pk), actor_of(caller), reason="asked")
+    close_open_session(Session.objects.filter(pk=session.pk), actor_of(caller), reason="asked")
 
 
 @transaction.atomic
-def end(session: SessionQuerySet, by: Actor, *, reason: str) -> bool:
-    """Close the one session of the query. False when it was closed already, or is not there."""
+def close_open_session(session: SessionQuerySet, by: Actor, *, reason: str) -> bool:
+    """Closes the session of the query. False if it is closed already, or does not exist."""
     row = session.open().values_list("pk", "state").first()
     if row is None or not session.open().update(closed_at=Now()):
         return False
@@ -74,26 +74,26 @@ def end(session: SessionQuerySet, by: Actor, *, reason: str) -> bool:
     return True
 
 
-def readable(caller: Caller) -> SessionQuerySet:
-    """The sessions a caller may read: an agent its own, a person what is granted."""
+def readable_sessions(caller: Caller) -> SessionQuerySet:
+    """The sessions that a caller may read: an agent its own, a user what is granted."""
     here = Session.objects.filter(organization_id=caller.organization_id)
     here = here if may(caller, "view_session") else here.filter(user_id=caller.user_id)
     return here.select_related("agent", "user")
 
 
-def one_of(caller: Caller, identifier: UUID) -> Session:
-    """One session the caller may read. Raises `NotFound` also when it is another's."""
-    found = readable(caller).filter(pk=identifier).first()
+def find_readable_session(caller: Caller, identifier: UUID) -> Session:
+    """A session that the caller may read. Raises `NotFound` for any other."""
+    found = readable_sessions(caller).filter(pk=identifier).first()
     if found is None:
         raise NotFound("There is no such session among yours.", code="session_not_found")
     return found
 
 
-def history(session: Session) -> QuerySet[Any]:
-    """The calls of a session in their order, refused ones too.
+def session_history(session: Session) -> QuerySet[Any]:
+    """The calls of a session in their order, with refused ones.
 
-    Executions with `arguments`, None where they are large and stay in the database, and `seen`,
-    the beginning of the observation.
+    Each execution has `arguments`, None if they are large, and `seen`, the beginning of the
+    observation.
     """
     size = Length(Cast("parameters", TextField()))
     small = When(Q(size__lte=MOST_ARGUMENTS), then=F("parameters"))
@@ -109,32 +109,32 @@ def history(session: Session) -> QuerySet[Any]:
     )  # fmt: skip
 
 
-def transitions(session: Session) -> list[StateTransition]:
-    """The latest ones, in order."""
+def latest_transitions(session: Session) -> list[StateTransition]:
+    """The latest transitions, in their order."""
     return list(session.transitions.order_by("-pk")[:MOST_TRANSITIONS])[::-1]
 
 
 def available_tools(caller: Caller, session: Session) -> list[CatalogTool]:
-    """The tools that exist in the session now, for the one it belongs to."""
-    owner = caller if caller.user_id == session.user_id else _owner(session)
-    asked = EffectiveRequest.from_options(session.groups, session.state)
+    """The tools that are available in the session now, to its owner."""
+    owner = caller if caller.user_id == session.user_id else _session_owner(session)
+    request = EffectiveRequest.from_options(session.groups, session.state)
     snapshot = pins.snapshot_for(owner, session.pk)
-    if session.closed_at is not None or not _may_ask(owner, asked, snapshot):
+    if session.closed_at is not None or not _is_callable_request(owner, request, snapshot):
         return []
-    return usable_tools(owner, asked, snapshot)
+    return usable_tools(owner, request, snapshot)
 
 
-def _check_names(asked: EffectiveRequest) -> None:
-    for field, given in (("group", asked.groups), ("state", [asked.state])):
-        for name in given:
+def _check_names(request: EffectiveRequest) -> None:
+    for field, values in (("group", request.groups), ("state", [request.state])):
+        for name in values:
             if flaw := names.flaw_in_group(name):
                 raise Malformed(f"The name of a {field} {flaw}.", field=field)
 
 
-def _granted(caller: Caller, asked: EffectiveRequest) -> list[str]:
+def _check_granted_groups(caller: Caller, request: EffectiveRequest) -> list[str]:
     snapshot = registry.snapshot(caller.organization_id, caller.revision)
     try:
-        return check_groups(caller, asked, snapshot)
+        return check_groups(caller, request, snapshot)
     except Refused as refusal:
         metrics.denials.labels(refusal.code).inc()
         record(
@@ -143,56 +143,58 @@ def _granted(caller: Caller, asked: EffectiveRequest) -> list[str]:
             outcome=Outcome.DENIED,
             reason=refusal.code,
             details={
-                "requested_groups": sorted(asked.groups),
+                "requested_groups": sorted(request.groups),
                 "granted_groups": sorted(caller.granted_groups),
-                "state": asked.state,
+                "state": request.state,
             },
         )
         raise
 
 
 @transaction.atomic
-def _open(caller: Caller, asked: EffectiveRequest, wanted: dict[str, Any]) -> Session:
-    mine = Session.objects.open().filter(
+def _create_session(
+    caller: Caller, request: EffectiveRequest, pins_by_tool: dict[str, Any]
+) -> Session:
+    open_sessions = Session.objects.open().filter(
         user_id=caller.user_id, organization_id=caller.organization_id
     )
-    if mine.count() >= MOST_OPEN:
+    if open_sessions.count() >= MOST_OPEN_SESSIONS:
         raise Conflict(
-            f"The caller has {MOST_OPEN} open sessions. Close some of them.",
+            f"The caller has {MOST_OPEN_SESSIONS} open sessions. Close some of them.",
             code="too_many_sessions",
         )
     session = Session(
         organization_id=caller.organization_id,
         user_id=caller.user_id,
         agent_id=caller.agent_id,
-        groups=sorted(asked.groups),
-        state=asked.state,
+        groups=sorted(request.groups),
+        state=request.state,
     )
     session.save(force_insert=True)
     session.refresh_from_db(fields=["entered_at", "created_at"])
-    pins.pin_session(session=session, caller=caller, pins=wanted)
+    pins.pin_session(session=session, caller=caller, pins=pins_by_tool)
     record(
         Event.SESSION_OPEN,
         by=actor_of(caller),
         outcome=Outcome.CHANGED,
         subject=str(session.pk),
-        details={"group": session.groups, "state": session.state, "pins": wanted},
+        details={"group": session.groups, "state": session.state, "pins": pins_by_tool},
     )
     return session
 
 
-def _owner(session: Session) -> Caller:
-    """Whose session it is, as they stand now."""
+def _session_owner(session: Session) -> Caller:
+    """The owner of the session with their current rights."""
     if session.agent is not None:
         return caller_of_agent(session.agent)
     home = Organization.objects.get(pk=session.organization_id)
     return caller_of_user(session.user, organization=home)
 
 
-def _may_ask(owner: Caller, asked: EffectiveRequest, snapshot: Snapshot) -> bool:
-    """Whether a call in the session would come as far as the gates."""
+def _is_callable_request(owner: Caller, request: EffectiveRequest, snapshot: Snapshot) -> bool:
+    """Whether a call in the session would reach the gates."""
     try:
-        check_groups_uncounted(owner, asked, snapshot)
+        check_groups_uncounted(owner, request, snapshot)
     except (Refused, Malformed):
         return False
     return owner.active

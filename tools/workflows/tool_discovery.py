@@ -16,8 +16,8 @@ from tools.definitions.results import Status
 from tools.execution import sessions
 from tools.execution.call import Result
 from tools.policy.questions import EffectiveRequest
-from tools.workflows.composition import CompositeKind, Waiting, add_kind
-from tools.workflows.nested_calls import CannotGoOn, Composition, NestedCall
+from tools.workflows.composition import CompositeKind, WaitCondition, register_kind
+from tools.workflows.nested_calls import Composition, CompositionFailed, NestedCall
 
 MOST_TOOLS = 25
 PLACE = "call"  # of the call that `call_tool` makes
@@ -28,7 +28,7 @@ def run_search_turn(view: Composition) -> Result:
     wanted = view.parameters
     query, capabilities = wanted.get("query"), wanted.get("capabilities")
     if not isinstance(query, str) or not isinstance(capabilities, list):
-        raise CannotGoOn("PARAMETERS_WRONG", "query is a text and capabilities a list.")
+        raise CompositionFailed("PARAMETERS_WRONG", "query is a text and capabilities a list.")
     discovery = (FIND_TOOLS, CALL_TOOL)
     usable = [one for one in listed_tools(view) if one.definition.entry_point not in discovery]
     required = set(map(str, capabilities))
@@ -79,23 +79,23 @@ def _describe(tool: CatalogTool) -> dict[str, Any]:
     }
 
 
-def run_call_turn(view: Composition) -> Result | Waiting:
+def run_call_turn(view: Composition) -> Result | WaitCondition:
     name, parameters = view.parameters.get("tool_name"), view.parameters.get("parameters")
     if not isinstance(name, str) or not isinstance(parameters, dict):
-        raise CannotGoOn("PARAMETERS_WRONG", "tool_name is a text and parameters an object.")
+        raise CompositionFailed("PARAMETERS_WRONG", "tool_name is a text and parameters an object.")
     asked = view.raw_parameters.get("parameters")
-    made = view.begin(
+    made = view.begin_call(
         PLACE, name, asked if isinstance(asked, dict) else parameters, references=True
     )
     if made.open:
-        return Waiting()
+        return WaitCondition()
     return _call_result(view, made)
 
 
 def _call_result(view: Composition, made: NestedCall) -> Result:
     identifier = str(made.id) if made.id else None
     if made.succeeded:
-        output = {"execution_id": identifier, "output": view.output(PLACE)}
+        output = {"execution_id": identifier, "output": view.load_output(PLACE)}
         return Result(Status.SUCCESS, output={"tool_name": made.tool_name, **output})
     invalid = made.status == Status.VALIDATION_ERROR  # that of the call that was made, not of this
     return Result(
@@ -106,5 +106,5 @@ def _call_result(view: Composition, made: NestedCall) -> Result:
     )
 
 
-add_kind(CALL_TOOL, CompositeKind(run_call_turn))
-add_kind(FIND_TOOLS, CompositeKind(run_search_turn))
+register_kind(CALL_TOOL, CompositeKind(run_call_turn))
+register_kind(FIND_TOOLS, CompositeKind(run_search_turn))

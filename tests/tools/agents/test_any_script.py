@@ -146,7 +146,9 @@ class World:
             account_actions.change_agent(agent=agent, by=by, active=what == "back")
         elif what == "closed":
             for session in Session.objects.filter(agent=agent).open():
-                session_actions.end(Session.objects.filter(pk=session.pk), by, reason="asked")
+                session_actions.close_open_session(
+                    Session.objects.filter(pk=session.pk), by, reason="asked"
+                )
         elif what in (AGREED, REFUSED_BY_PERSON):
             self._decide(agree=what == AGREED)
         elif not Execution.objects.get(pk=run.pk).is_final:

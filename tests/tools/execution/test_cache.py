@@ -262,7 +262,7 @@ def test_expired_entries_are_cleared_away(agent, organization):
     dice(organization)
     entries = CacheEntry.objects.filter(execution=ask(agent))
     entries.update(expires_at=Now())
-    cache.forget_expired()
+    cache.delete_expired()
     assert not entries.exists()
 
 
@@ -278,7 +278,7 @@ def key(agent, name):
     """The cache key of a call of the tool by the agent, in the current catalog."""
     caller = factories.caller(agent)
     snapshot = registry.snapshot(caller.organization_id, fresh(agent.organization).revision)
-    return cache.key_of(snapshot.tool(name), snapshot, {"text": "x"}, caller)
+    return cache.build_cache_key(snapshot.tool(name), snapshot, {"text": "x"}, caller)
 
 
 @pytest.mark.parametrize("scope", ["organization", "agent"])

@@ -23,7 +23,7 @@ from tests.tools.approval_requests import (
 from tools.approvals import decisions
 from tools.errors import Conflict, TooManyHeld
 from tools.execution import answer, dispatch
-from tools.execution.confirmations import MOST_HELD
+from tools.execution.confirmations import MOST_AWAITING
 from tools.execution.perform import perform
 from tools.models import Confirmation, Execution
 from tools.worker import reaper
@@ -186,11 +186,11 @@ def test_many_are_decided_each_for_itself(agent, asks, person):
 
 @pytest.mark.part("calls")
 def test_the_calls_of_an_agent_that_await_approval_are_limited(agent, asks):
-    first, *_ = [call_awaiting_approval(agent) for _ in range(MOST_HELD)]
+    first, *_ = [call_awaiting_approval(agent) for _ in range(MOST_AWAITING)]
     with pytest.raises(TooManyHeld) as caught:
         call_awaiting_approval(agent)
     assert 0 < caught.value.details["resets_in_s"] <= 60 * settings.CONFIRMATION_MINUTES
-    assert (caught.value.http_status, caught.value.details["used"]) == (429, MOST_HELD)
+    assert (caught.value.http_status, caught.value.details["used"]) == (429, MOST_AWAITING)
     answer.cancel(caller=factories.caller(agent), execution=first.execution)
     assert call_awaiting_approval(agent).status == "pending"
 

@@ -162,7 +162,7 @@ def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, capl
     with Leases().hold(lease.execution_id, lease.fence) as held:
         row(lease).update(cancel_requested_at=Now())
         assert held.stop.wait(LIMIT_S) and held.cancelled
-    assert "the leases met a fault of ours" in caplog.text
+    assert "the check of the leases failed" in caplog.text
 
 
 @pytest.mark.usefixtures("committed")

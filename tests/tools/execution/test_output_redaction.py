@@ -6,7 +6,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
 from tools.execution.admit import admit
-from tools.execution.outputs import redacted
+from tools.execution.outputs import redact_execution
 from tools.execution.perform import perform
 from tools.models import Execution
 
@@ -34,7 +34,7 @@ def done(agent, organization):
 def test_an_observation_that_a_template_made_holds_no_secret_of_the_output(done):
     execution = done()
     assert execution.observation == "a enters with hunter2"  # the caller gets it unredacted
-    said = redacted(execution)
+    said = redact_execution(execution)
     assert said["observation"] == f"a enters with {said['output']['keys']['password']}"
     assert "hunter2" not in str(said)
 
@@ -43,7 +43,7 @@ def test_where_the_output_lies_apart_such_an_observation_is_left_out(done, setti
     settings.OUTPUT_INLINE_BYTES = 500
     execution = done()
     assert execution.output_digest and execution.observation == "a enters with hunter2"
-    assert redacted(execution)["observation"] == ""
+    assert redact_execution(execution)["observation"] == ""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_a_program_says_as_it_ends_itself_is_shown_without_its_secrets(
     perform(execution.pk)
     done = Execution.objects.get(pk=execution.pk)
     assert done.error_message == f"SystemExit: {words} (line 3)"  # the caller gets it unredacted
-    shown = redacted(done)["error_message"]
+    shown = redact_execution(done)["error_message"]
     assert shown.startswith("SystemExit: ") and "was refused (line 3)" in shown
     secrets = ("ghp_0123456789", "qrstuvwxyz", "hunter2")
     assert not any(secret in shown for secret in secrets) and "[redacted" in shown

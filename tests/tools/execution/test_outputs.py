@@ -247,10 +247,10 @@ def test_a_call_that_is_not_over_or_failed_has_no_output_to_read(agent, organiza
     factories.tool(organization)
     waiting = factories.execution(agent)
     with pytest.raises(Conflict):
-        outputs.content_of(waiting)
+        outputs.load_content(waiting)
     factories.end_execution(waiting, status="Failed", error_code="X")
     with pytest.raises(NotFound):
-        outputs.content_of(Execution.objects.get(pk=waiting.pk))
+        outputs.load_content(Execution.objects.get(pk=waiting.pk))
 
 
 def test_a_policy_is_on_record_with_what_was_before(organization):

@@ -19,7 +19,7 @@ from tools.definitions.results import Status
 from tools.execution import answer, dispatch
 from tools.execution.call import Result
 from tools.execution.claim import claim
-from tools.execution.confirmations import of_executions
+from tools.execution.confirmations import load_confirmations
 from tools.execution.finish import finish
 from tools.execution.perform import perform, perform_next
 from tools.models import Agent, CacheEntry, Execution, Organization, Reservation, Tool, queue
@@ -387,7 +387,7 @@ def test_the_consent_to_an_expired_call_is_void(agent, organization, settings):
     Execution.objects.filter(pk=held.pk).update(status=Status.PENDING)
     aged(held, settings.EXECUTION_QUEUE_S + 1)
     dispatch.drop_expired()
-    assert of_executions([held])[held.pk].status == "void"
+    assert load_confirmations([held])[held.pk].status == "void"
     assert AuditRecord.objects.get(execution_id=held.pk, code="CONFIRM.VOID").reason == "expired"
 
 

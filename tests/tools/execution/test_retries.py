@@ -37,26 +37,26 @@ def end_execution(execution: Execution, **fields: Any) -> Execution:
 def test_it_is_the_same_call_in_the_name_of_both(
     me: Caller, failed: Execution, agent: Agent
 ) -> None:
-    made = Execution.objects.get(pk=retries.retry(person=me, execution=failed).pk)
+    made = Execution.objects.get(pk=retries.retry_call(person=me, execution=failed).pk)
     assert (made.tool_name, made.parameters) == ("echo", {"text": "again"})
     assert (made.agent_id, made.made_by_id, made.retry_of) == (agent.pk, me.user_id, failed.pk)
-    assert retries.retried_as(failed) == made
+    assert retries.find_retry(failed) == made
     record = AuditRecord.objects.get(code="TOOL.ACCEPT", execution_id=made.pk)
     assert (record.actor, record.details["retry_of"]) == (agent.slug, str(failed.pk))
 
 
 def test_it_is_made_once(me: Caller, failed: Execution) -> None:
-    retries.retry(person=me, execution=failed)
+    retries.retry_call(person=me, execution=failed)
     with pytest.raises(Conflict, match="retried already"):
-        retries.retry(person=me, execution=failed)
+        retries.retry_call(person=me, execution=failed)
     assert Execution.objects.filter(retry_of=failed.pk).count() == 1
 
 
 def test_two_at_once_make_one(me: Caller, failed: Execution, monkeypatch) -> None:
-    retries.retry(person=me, execution=failed)
-    monkeypatch.setattr(retries, "retried_as", lambda execution: None)  # read before the retry
+    retries.retry_call(person=me, execution=failed)
+    monkeypatch.setattr(retries, "find_retry", lambda execution: None)  # read before the retry
     with pytest.raises(Conflict, match="retried already"):
-        retries.retry(person=me, execution=failed)
+        retries.retry_call(person=me, execution=failed)
 
 
 def test_who_may_not_act_as_the_agent_does_not_retry(
@@ -65,7 +65,7 @@ def test_who_may_not_act_as_the_agent_does_not_retry(
     user = factories.person(organization)
     factories.permit(user, "view_execution", "change_execution")
     with pytest.raises(Forbidden, match="may not call tools as"):
-        retries.retry(person=at_the_browser(user), execution=failed)
+        retries.retry_call(person=at_the_browser(user), execution=failed)
     assert not Execution.objects.filter(retry_of=failed.pk).exists()
 
 
@@ -83,7 +83,7 @@ def test_what_may_have_had_its_effect_is_not_repeated(
     factories.tool(organization)
     execution = end_execution(factories.execution(agent), **fields)
     with pytest.raises(Conflict, match=why):
-        retries.retry(person=me, execution=execution)
+        retries.retry_call(person=me, execution=execution)
 
 
 @pytest.mark.parametrize(("found", "allowed"), [("happened", False), ("did_not_happen", True)])
@@ -97,14 +97,14 @@ def test_the_resolution_of_an_unknown_outcome_decides(
     chief = at_the_browser(factories.superuser(organization))
     answer.resolve(caller=chief, execution=unknown, outcome=Resolution(found), reason="Seen.")
     execution = Execution.objects.get(pk=unknown.pk)
-    assert (retries.why_not(me, execution) is None) is allowed
+    assert (retries.retry_refusal(me, execution) is None) is allowed
 
 
 def test_an_open_call_is_not_retried(me: Caller, organization: Organization, agent: Agent) -> None:
     factories.tool(organization)
     execution = factories.execution(agent)
     with pytest.raises(Conflict, match="Only a call that failed"):
-        retries.retry(person=me, execution=Execution.objects.get(pk=execution.pk))
+        retries.retry_call(person=me, execution=Execution.objects.get(pk=execution.pk))
 
 
 def test_secrets_that_the_person_may_not_see_are_not_sent_by_them(
@@ -116,7 +116,7 @@ def test_secrets_that_the_person_may_not_see_are_not_sent_by_them(
         factories.execution(agent, text=secret), status="Failed", error_code="X"
     )
     with pytest.raises(Conflict, match="what you may not see"):
-        retries.retry(person=me, execution=execution)
+        retries.retry_call(person=me, execution=execution)
 
 
 def test_ones_own_call_is_retried_by_oneself(organization: Organization) -> None:
@@ -124,6 +124,6 @@ def test_ones_own_call_is_retried_by_oneself(organization: Organization) -> None
     mine, other = (at_the_browser(factories.superuser(organization)) for _ in range(2))
     made = admit(mine, factories.call("echo", {"text": "x"}))
     execution = end_execution(made, status="Failed", error_code="TOOL_FAILED")
-    assert isinstance(retries.why_not(other, execution), Forbidden)
-    again = Execution.objects.get(pk=retries.retry(person=mine, execution=execution).pk)
+    assert isinstance(retries.retry_refusal(other, execution), Forbidden)
+    again = Execution.objects.get(pk=retries.retry_call(person=mine, execution=execution).pk)
     assert (again.user_id, again.agent_id) == (mine.user_id, None)

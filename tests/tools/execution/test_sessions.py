@@ -125,7 +125,7 @@ def test_a_strict_agent_opens_no_session_with_unknown_groups(organization):
 
 
 def test_a_caller_keeps_only_so_many_sessions_open(agent, organization, monkeypatch):
-    monkeypatch.setattr(session_actions, "MOST_OPEN", 2)
+    monkeypatch.setattr(session_actions, "MOST_OPEN_SESSIONS", 2)
     session, _ = opened(agent), opened(agent)
     with pytest.raises(Conflict) as refusal:
         opened(agent)
@@ -228,7 +228,7 @@ def test_a_refused_call_leaves_the_state_and_stands_in_the_history(agent, workfl
         queue_call(agent, session, "analyse")
     assert refusal.value.code == "tool_not_in_state"
     assert untouched(session)
-    step = session_actions.history(session).get()
+    step = session_actions.session_history(session).get()
     assert (step.status, step.arguments, step.state) == (
         "PermissionDenied",
         {"text": "x"},
@@ -271,7 +271,7 @@ def test_each_step_has_its_own_tools_and_the_last_one_leads_back(agent, organiza
             with pytest.raises(Refused):
                 queue_call(agent, session, other)
         assert attempted(queue_call(agent, session, tool)).status == "Success"
-    path = [one.to_state for one in session_actions.transitions(session)]
+    path = [one.to_state for one in session_actions.latest_transitions(session)]
     assert path == ["analysis", "results", "undefined"]
 
 
@@ -525,7 +525,7 @@ def test_large_arguments_and_observations_are_cut_in_the_history(agent, organiza
     large = {"text": "x" * 10_000}
     call = admit(factories.caller(agent), factories.call("look", large, session=str(session.pk)))
     attempted(call)
-    step = session_actions.history(session).get()
+    step = session_actions.session_history(session).get()
     assert (step.arguments, len(step.seen)) == (None, session_actions.MOST_OBSERVATION)
 
 
@@ -535,8 +535,8 @@ def test_who_may_read_and_who_may_close_a_session(agent, organization):
     factories.permit(auditor, "view_session")
     factories.permit(manager, "view_session", "change_session")
     with pytest.raises(NotFound):
-        session_actions.one_of(caller_of_user(person), session.pk)
-    assert session_actions.one_of(caller_of_user(auditor), session.pk) == session
+        session_actions.find_readable_session(caller_of_user(person), session.pk)
+    assert session_actions.find_readable_session(caller_of_user(auditor), session.pk) == session
     with pytest.raises(Forbidden):
         session_actions.close_session(caller=caller_of_user(auditor), session=session)
     session_actions.close_session(caller=caller_of_user(manager), session=session)

@@ -37,7 +37,7 @@ SKIPPED = {
     "admission": accept.SKIPPED,
     "claim": claim.SKIPPED,
     "explanation": explain.SKIPPED,
-    "draft run": draft_run.SKIPPED,
+    "draft run": draft_run.SKIPPED_GATES,
     "what-if": tool_reach.SKIPPED,
 }
 pytestmark = pytest.mark.django_db

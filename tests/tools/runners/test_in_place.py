@@ -1,6 +1,8 @@
 """Calls that the process which accepted them performs: those that go out, while a caller waits."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import BoundedSemaphore, Event
 
 import pytest
 from django.db import connection
@@ -12,9 +14,11 @@ from audit.models import AuditLog, AuditRecord
 from config.settings import WORKER_THREADS
 from tests import factories
 from tests.api import Api
+from tests.conditions import until
 from tests.stubs.mcp import McpStub
 from tools.execution import answer as actions
-from tools.execution import dispatch
+from tools.execution import dispatch, leases
+from tools.execution.perform import hand_back_calls
 from tools.models import Agent, Execution, McpServer, Tool, Transport
 
 pytestmark = pytest.mark.usefixtures("without_workers", "loopback_is_open")
@@ -106,6 +110,32 @@ def test_its_failure_is_the_answer(
     stub.tools["echo"].does = lambda given: {"content": [], "isError": True}
     assert status_of(api) == "Failed"
     assert dispatched == []
+
+
+def test_a_process_that_ends_hands_its_calls_back_and_performs_no_more(
+    api: Api,
+    agent: Agent,
+    imported: Callable[[], Tool],
+    stub: McpStub,
+    dispatched: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "stopping", Event())
+    monkeypatch.setattr(dispatch, "_free_threads", BoundedSemaphore(WORKER_THREADS))
+    monkeypatch.setattr(leases.LEASES, "_closing", False)
+    imported()
+    over = Event()
+    stub.tools["echo"].does = lambda given: {"content": [], "isError": not over.wait(30)}
+    with ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(status_of, api)
+        until(lambda: stub.requests_for("tools/call"))
+        assert hand_back_calls(10)
+        execution = Execution.objects.get(organization=agent.organization)
+        assert (execution.status, execution.error_code) == ("Failed", "OUTCOME_UNKNOWN")
+        assert answer.result() == "Failed"
+        over.set()
+    assert status_of(api, wait_s=1, timeout="PT1S") == "Pending"
+    assert len(dispatched) == 1
 
 
 @pytest.mark.parametrize(

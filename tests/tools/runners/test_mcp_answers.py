@@ -17,7 +17,7 @@ from tests.tools.runners.conftest import LINK, PNG, PROMISED, ask, part
 from tools.catalog.actions import update_tool
 from tools.definitions.values.strict_json import MAX_DIGITS
 from tools.execution import answer
-from tools.execution.outputs import redacted
+from tools.execution.outputs import redact_execution
 from tools.execution.perform import perform
 from tools.models import Execution
 from tools.models import Tool as ToolRow
@@ -219,7 +219,7 @@ def test_a_definition_that_redacts_decides_what_of_an_answer_is_read(agent, answ
 def test_what_stands_beside_a_structure_is_redacted_on_pages_as_the_structure_is(agent, answered):
     done = answered(text("ready", structuredContent={"password": "hunter2", "n": 1}))
     assert "hunter2" in done.observation
-    shown = redacted(Execution.objects.select_related("tool_version").get(pk=done.pk))
+    shown = redact_execution(Execution.objects.select_related("tool_version").get(pk=done.pk))
     assert shown["observation"].startswith("ready\n{")
     assert "hunter2" not in str(shown)
 

@@ -15,7 +15,7 @@ from tools.catalog.registry import registry
 from tools.definitions.results import Status
 from tools.errors import Refused
 from tools.execution.call import Result
-from tools.execution.outputs import redacted
+from tools.execution.outputs import redact_execution
 from tools.execution.run import apply_definition
 from tools.models import Execution
 
@@ -125,10 +125,10 @@ def test_a_refused_answer_is_redacted_on_pages_as_an_output_is(agent, answered, 
     sent = {"n": None, "password": "hunter2"}
     done = answered(text("x", structuredContent=sent))
     assert "hunter2" in done.error_details["answer"]
-    shown = redacted(Execution.objects.select_related("tool_version").get(pk=done.pk))
+    shown = redact_execution(Execution.objects.select_related("tool_version").get(pk=done.pk))
     assert "hunter2" not in str(shown) and '"n": null' in shown["error_details"]["answer"]
     long = answered(text("x", structuredContent=sent | {"rest": "x" * 9_000}))
-    shown = redacted(Execution.objects.select_related("tool_version").get(pk=long.pk))
+    shown = redact_execution(Execution.objects.select_related("tool_version").get(pk=long.pk))
     assert (shown["error_details"]["answer"], shown["error_details"]["places"]) == ("", ["/n"])
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 from tests import factories
 from tests.ui.pages import inline_code, notes, text
 from tools.errors import Conflict, NotFound
-from tools.execution.outputs import content_of
+from tools.execution.outputs import load_content
 from tools.models import Agent, Execution, Organization, StoredOutput
 from tools.ui.executions import outputs
 
@@ -113,12 +113,12 @@ def test_deep_output_ends_somewhere(admin_client: Client, call: Execution) -> No
 
 def test_what_has_no_output_says_so(admin_client: Client, call: Execution) -> None:
     with pytest.raises(Conflict) as early:
-        content_of(call)
+        load_content(call)
     assert notes(page_of(admin_client, call))["absent"] == [early.value.message]
     factories.end_execution(call, status="Failed", error_code="X")
     call.refresh_from_db()
     with pytest.raises(NotFound) as failed:
-        content_of(call)
+        load_content(call)
     assert notes(page_of(admin_client, call))["absent"] == [failed.value.message]
     assert failed.value.message != early.value.message
 

@@ -35,7 +35,7 @@ from tools.execution import outputs
 from tools.models import Execution
 from tools.workflows import call_attempts
 from tools.workflows.call_attempts import AttemptOpen
-from tools.workflows.composition import Waiting
+from tools.workflows.composition import WaitCondition
 
 MOST_PLANS = 2
 MOST_ATTEMPTS = 3  # of a step that may be repeated
@@ -59,7 +59,7 @@ def close_plans(run: AgentRun) -> None:
     memory = run.view.memory
     for plan in run.rows.plans:
         if plan.thought not in memory.get(_CLOSED, ()):
-            run.view.cancel_open()
+            run.view.cancel_open_calls()
             memory[SETTLED] = plan.next_number - 1
             memory.setdefault(STOPPED, [plan.thought, "RUN_ENDED", "the run ended sooner"])
             run.reload()
@@ -93,7 +93,7 @@ def _run_step(run: AgentRun, number: int, step: PlanStep) -> None:
     while plan_rows(run).outcomes[step.id].state != SKIPPED:
         standing = _step_state(run, number)
         if isinstance(standing, AttemptOpen):
-            raise RunMustWait(Waiting(standing.below, standing.until))
+            raise RunMustWait(WaitCondition(standing.below, standing.until))
         if not isinstance(standing, str):
             break
         if standing == f"{ACT}{number}" and run.is_nearly_spent():
@@ -135,8 +135,8 @@ def _begin_step(run: AgentRun, number: int, step: PlanStep, place: str) -> None:
             approval_reason=_approval_reason(run, step),
         )
         return
-    run.view.give_up(place, step.tool, refusal.code, refusal.message)
-    run.view.remember()
+    run.view.record_absent_call(place, step.tool, refusal.code, refusal.message)
+    run.view.save_memory()
     run.reload()
 
 
@@ -164,7 +164,7 @@ def _format_confidence(number: float) -> str:
 def _skip_rest(run: AgentRun, number: int) -> None:
     """Skip this step and all later ones."""
     run.view.memory[STOPPED] = [number, "NEARLY_SPENT", "what the run may spend is nearly spent"]
-    run.view.remember()
+    run.view.save_memory()
     run.reload()
 
 
@@ -175,7 +175,7 @@ def _close_plan(run: AgentRun, plan: AgentPlan) -> None:
         with transaction.atomic():
             planner.record_plan_end(run, plan, plan_rows(run))
             closed.append(plan.thought)
-            run.view.remember()
+            run.view.save_memory()
 
 
 class _StepArguments:

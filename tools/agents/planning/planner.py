@@ -243,7 +243,7 @@ def ask_answer(run: AgentRun) -> str:
     memory = run.view.memory
     if ANSWER not in memory:
         memory[ANSWER] = plan_rows(run).next_number
-        run.view.remember()
+        run.view.save_memory()
     move = run.ask_model(memory[ANSWER], partial(_answer_prompt, run))
     if move.answer is None or not move.answer.strip():
         raise RunOver("NO_ANSWER", "It gave no answer when it was asked for the best it has.")
@@ -268,13 +268,13 @@ def _accept_or_reject(run: AgentRun, number: int, move: AgentReply) -> str:
     except InvalidPlan as unfit:
         flaw = str(unfit)[:_MOST_FLAW]
         memory.setdefault(FLAWS, {})[str(number)] = flaw
-        run.view.remember()
+        run.view.save_memory()
         run.reload()
         return flaw
     with transaction.atomic():  # the audit record and the acceptance: both or neither
         record_accepted_plan(run, plan, rows)
         memory.setdefault(PLANS, []).append(number)
-        run.view.remember()
+        run.view.save_memory()
     run.reload()
     return ""
 

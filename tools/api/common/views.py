@@ -117,5 +117,5 @@ class CallerView(KeyedView):
         groups = [name for name in query.getlist("group") if name] if "group" in query else None
         state = self.requested_state()
         if "session" in query:
-            return sessions.asked_in(self.caller, query["session"], groups, state)
+            return sessions.session_request(self.caller, query["session"], groups, state)
         return EffectiveRequest.from_options(groups, state)

@@ -25,7 +25,7 @@ from tools.definitions.callers import Caller, Scope
 from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import FINAL, Status
 from tools.definitions.values.strict_json import MAX_VALUES
-from tools.execution.confirmations import of_executions
+from tools.execution.confirmations import load_confirmations
 from tools.models import Execution
 from tools.shapes.executions import execution_shape
 from tools.web.reauthentication import Proof, by_method
@@ -163,7 +163,7 @@ class BatchCancel(CallerView):
 
 def _batch_response(caller: Caller, batch: Execution) -> Response:
     lines = batches.batch_rows(caller, batch)
-    held = of_executions([batch, *(line.execution for line in lines if line.execution)])
+    held = load_confirmations([batch, *(line.execution for line in lines if line.execution)])
     results = [_row_shape(line, held) for line in lines]
     shown = execution_shape(batch, held.get(batch.pk))
     body = {

@@ -42,7 +42,7 @@ from tools.definitions.results import Status
 from tools.definitions.values.strict_json import MAX_VALUES
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidDefinition, Malformed, NotFound
-from tools.execution.confirmations import of_executions
+from tools.execution.confirmations import load_confirmations
 from tools.models import Execution, Tool
 from tools.policy.questions import EffectiveRequest
 from tools.shapes.catalog import tool_here
@@ -321,7 +321,7 @@ def _saved_chain(view: CallerView, name: str) -> Representation:
 
 
 def _run_response(execution: Execution) -> Response:
-    held = of_executions([execution])
+    held = load_confirmations([execution])
     body = {
         "run_id": str(execution.pk),
         "chain": execution.tool_name,

@@ -229,7 +229,7 @@ class ExecutionList(CallerView):
         found = filter_rows(found, self._filters(), _COLUMNS)
         pages = CursorPages()
         page: list[Execution] = pages.paginate_queryset(found, request, self) or []
-        held = confirmations.of_executions(page)
+        held = confirmations.load_confirmations(page)
         return pages.get_paginated_response(
             [execution_shape(row, held.get(row.pk)) for row in page]
         )
@@ -375,7 +375,7 @@ def _execution_response(execution: Execution, *, held: bool = False) -> Response
     is one.
     """
     shown = held or execution.status == Status.REQUIRES_CONFIRMATION
-    found = confirmations.of_executions([execution]).get(execution.pk) if shown else None
+    found = confirmations.load_confirmations([execution]).get(execution.pk) if shown else None
     if execution.is_final:
         return Response(execution_shape(execution, found))
     address = f"/api/v1/executions/{execution.pk}"

@@ -22,7 +22,7 @@ from tools.api.common.views import CallerView
 from tools.definitions.callers import Caller, Scope
 from tools.errors import ToolcribError, Unavailable
 from tools.execution import answer, cache, outputs
-from tools.execution.outputs import Content
+from tools.execution.outputs import OutputContent
 from tools.web.reauthentication import Proof, by_method
 
 PIECE = 256 * 1024
@@ -78,7 +78,7 @@ class ExecutionOutput(CallerView):
 
         One range of bytes may be asked for; the ETag is the output's digest.
         """
-        content = outputs.content_of(answer.find_execution(self.caller, execution_id))
+        content = outputs.load_content(answer.find_execution(self.caller, execution_id))
         if _client_has_output(request, content):
             return _add_headers(HttpResponse(status=304), content)
         try:
@@ -90,7 +90,9 @@ class ExecutionOutput(CallerView):
         return _add_headers(_stream_range(self.caller, content, start, end), content, execution_id)
 
 
-def _stream_range(caller: Caller, content: Content, start: int, end: int) -> StreamingHttpResponse:
+def _stream_range(
+    caller: Caller, content: OutputContent, start: int, end: int
+) -> StreamingHttpResponse:
     if not _slots.acquire(caller):
         raise Unavailable("Too many outputs are being read. Try again in a moment.")
     whole = (start, end) == (0, content.size)
@@ -105,7 +107,7 @@ def _stream_range(caller: Caller, content: Content, start: int, end: int) -> Str
     return response
 
 
-def _add_headers(response: Any, content: Content, execution_id: UUID | None = None) -> Any:
+def _add_headers(response: Any, content: OutputContent, execution_id: UUID | None = None) -> Any:
     """Prevents a browser from rendering a tool's output as a page of this site."""
     response["ETag"] = _etag(content)
     response["Accept-Ranges"] = "bytes"
@@ -117,16 +119,16 @@ def _add_headers(response: Any, content: Content, execution_id: UUID | None = No
     return response
 
 
-def _etag(content: Content) -> str:
+def _etag(content: OutputContent) -> str:
     return f'"{content.digest}"'
 
 
-def _client_has_output(request: Request, content: Content) -> bool:
+def _client_has_output(request: Request, content: OutputContent) -> bool:
     given = request.headers.get("If-None-Match", "")
     return given.strip() == "*" or _etag(content) in [one.strip() for one in given.split(",")]
 
 
-def _parse_range(request: Request, content: Content) -> tuple[int, int]:
+def _parse_range(request: Request, content: OutputContent) -> tuple[int, int]:
     """From where to before where. What is no single range is ignored, as RFC 9110 allows."""
     everything, only_if = (0, content.size), request.headers.get("If-Range")
     found = _RANGE.fullmatch(request.headers.get("Range", "").strip())
@@ -148,7 +150,7 @@ def _parse_range(request: Request, content: Content) -> tuple[int, int]:
 class _Pieces:
     """The bytes of the range. Its slot is released at the end, also when it is not read."""
 
-    def __init__(self, caller: Caller, content: Content, start: int, end: int) -> None:
+    def __init__(self, caller: Caller, content: OutputContent, start: int, end: int) -> None:
         self._caller = caller
         self._content, self._at, self._end = content, start, end
         self._open = True

@@ -127,7 +127,7 @@ class SessionList(CallerView):
     )
     def get(self, request: Request) -> Response:
         """The caller's sessions, the newest first; a person's also others', where granted."""
-        found = session_actions.readable(self.caller)
+        found = session_actions.readable_sessions(self.caller)
         state = {"state": self.requested_state()} if "state" in self.query else {}
         found = filter_rows(found, {**self.query, **state}, _COLUMNS)
         pages = CursorPages()
@@ -161,21 +161,25 @@ class SessionDetail(ConditionalView):
     volatile = frozenset({"state", "entered_at", "pins", "tools", "transitions", "history"})
 
     def representation(self, session_id: UUID) -> Representation:
-        return Representation(session_shape(session_actions.one_of(self.caller, session_id)))
+        return Representation(
+            session_shape(session_actions.find_readable_session(self.caller, session_id))
+        )
 
     def lock(self, session_id: UUID) -> None:
-        row = session_actions.one_of(self.caller, session_id)
+        row = session_actions.find_readable_session(self.caller, session_id)
         Session.objects.select_for_update(no_key=True).get(pk=row.pk)
 
     @extend_schema(operation_id="get_session", responses=SessionDetailAnswer)
     def get(self, request: Request, session_id: UUID) -> Response:
         """State, groups, available tools, transitions, and the latest of its history."""
-        session = session_actions.one_of(self.caller, session_id)
-        latest = session_actions.history(session).reverse()[:MOST_STEPS]
+        session = session_actions.find_readable_session(self.caller, session_id)
+        latest = session_actions.session_history(session).reverse()[:MOST_STEPS]
         shape: dict[str, Any] = session_shape(session) | {
             "pins": session_pins(session),
             "tools": [tool.name for tool in session_actions.available_tools(self.caller, session)],
-            "transitions": [transition_shape(one) for one in session_actions.transitions(session)],
+            "transitions": [
+                transition_shape(one) for one in session_actions.latest_transitions(session)
+            ],
             "history": [step_shape(step, step.arguments, step.seen) for step in latest][::-1],
         }
         return self.resource_response(Representation(shape))
@@ -184,7 +188,7 @@ class SessionDetail(ConditionalView):
     def delete(self, request: Request, session_id: UUID) -> Response:
         """No further call starts in it; a running one finishes. Safe to repeat."""
         with self.open_change(session_id=session_id):
-            session = session_actions.one_of(self.caller, session_id)
+            session = session_actions.find_readable_session(self.caller, session_id)
             session_actions.close_session(caller=self.caller, session=session)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -199,8 +203,10 @@ class SessionHistory(CallerView):
     )
     def get(self, request: Request, session_id: UUID) -> Response:
         """The calls of a session in their order, refused ones too."""
-        session = session_actions.one_of(self.caller, session_id)
+        session = session_actions.find_readable_session(self.caller, session_id)
         pages = HistoryPages()
-        page = pages.paginate_queryset(session_actions.history(session), request, self) or []
+        page = (
+            pages.paginate_queryset(session_actions.session_history(session), request, self) or []
+        )
         steps = [step_shape(step, step.arguments, step.seen) for step in page]
         return pages.get_paginated_response(steps)

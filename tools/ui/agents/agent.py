@@ -294,7 +294,7 @@ def _tokens_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
 def _sessions_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_session"):
         return {"sessions": None}
-    rows: QuerySet[Session] = session_actions.readable(request.caller).open()
+    rows: QuerySet[Session] = session_actions.readable_sessions(request.caller).open()
     found = list(rows.filter(user=agent.service_account_id)[: MOST_SESSIONS + 1])
     return {"sessions": found[:MOST_SESSIONS], "more_sessions": len(found) > MOST_SESSIONS}
 

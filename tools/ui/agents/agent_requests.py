@@ -30,7 +30,7 @@ from tools.agents.steps import THINK
 from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
 from tools.execution import answer as executions
-from tools.execution.outputs import redacted
+from tools.execution.outputs import redact_execution
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.shapes.scalars import money
@@ -235,7 +235,7 @@ def _request_row(organization: str, run: Execution, did: dict[str, Any]) -> Agen
 
 
 def _request_context(request: PageRequest, report: AgentRunReport) -> dict[str, Any]:
-    run, said = report.run, redacted(report.run)
+    run, said = report.run, redact_execution(report.run)
     recorded = _recorded_report(request, run)
     reading = step_reader(request.caller.organization, report.steps)
     steps = step_views(report, recorded, reading)

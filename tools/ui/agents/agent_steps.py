@@ -13,7 +13,7 @@ from tools.agents.agent_requests import AgentRunReport
 from tools.agents.steps import MOST_OBSERVATION, AgentStep, Spending
 from tools.definitions.results import OPEN, Status
 from tools.definitions.texts.lookalikes import make_visible
-from tools.execution.outputs import redacted
+from tools.execution.outputs import redact_execution
 from tools.models import Confirmation, Execution
 from tools.shapes.scalars import money
 from tools.ui.charts import Gauge
@@ -126,7 +126,7 @@ def plan_view(plan: dict[str, Any] | None, reading: StepReader) -> AgentPlanView
 
 def _step_view(step: AgentStep, reading: StepReader, differs: str) -> AgentStepView:
     row = reading.rows.get(step.execution_id) if step.execution_id else None
-    said = redacted(row) if row is not None else None
+    said = redact_execution(row) if row is not None else None
     seen = _observation(step, row, said, reading)
     spent = step.thinking + step.acting
     return AgentStepView(

@@ -23,7 +23,7 @@ from tools.definitions.implementations.tool_types import RUN_AGENT, RUN_BATCH
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
 from tools.execution import answer
-from tools.execution.outputs import readable_executions, redacted, redacted_message
+from tools.execution.outputs import readable_executions, redact_execution, redact_message
 from tools.models import Agent, Execution, Resolution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
@@ -113,7 +113,7 @@ def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     """Call again and redirect to the new call, also where a gate has refused it."""
     execution = answer.find_execution(request.caller, execution_id)
     try:
-        made = retries.retry(person=request.caller, execution=execution).pk
+        made = retries.retry_call(person=request.caller, execution=execution).pk
     except ToolcribError as refusal:
         made = _parse_id(str(refusal.details.get("execution_id", "")))
         if not made.int or made == execution.pk:
@@ -149,15 +149,19 @@ def detail_context(request: PageRequest, execution: Execution) -> dict[str, Any]
         "retry_of": readable_executions(request.caller).filter(pk=before).first()
         if before
         else None,
-        "retried_as": retries.retried_as(execution) if failed else None,
+        "retried_as": retries.find_retry(execution) if failed else None,
         "retries": failed and execution.parent_id is None,
-        "why_not": retries.why_not(request.caller, execution) if failed else None,
+        "why_not": retries.retry_refusal(request.caller, execution) if failed else None,
     }
 
 
 def execution_context(execution: Execution) -> dict[str, Any]:
     """One execution with everything that a page shows of it, without secrets."""
-    metrics, timeline, said = execution.metrics, _event_timeline(execution), redacted(execution)
+    metrics, timeline, said = (
+        execution.metrics,
+        _event_timeline(execution),
+        redact_execution(execution),
+    )
     cancelling = execution.cancel_requested_at is not None
     calls = child_calls(execution)
     of_calls = calls.fingerprint if calls else ""
@@ -232,14 +236,14 @@ def list_fingerprint(rows: list[Execution]) -> str:
 @require_safe
 @page
 def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
-    session = session_actions.one_of(request.caller, session_id)
+    session = session_actions.find_readable_session(request.caller, session_id)
     calls = session.executions.only(
         "tool_name", "status", "parked_below", "state", "state_after", "error_code", "created_at",
     ).order_by("-pk")  # fmt: skip
     context = {
         "session": session,
         "who": session.agent.slug if session.agent else session.user.username,
-        "transitions": session_actions.transitions(session),
+        "transitions": session_actions.latest_transitions(session),
         "most_transitions": session_actions.MOST_TRANSITIONS,
         "pins": sorted(session_pins(session).items()),
         "page": Paginator(calls, PAGE_SIZE).get_page(request.GET.get("page")),
@@ -253,7 +257,7 @@ def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
 @page
 def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     """End the session: new calls in it are refused, and running calls finish."""
-    session = session_actions.one_of(request.caller, session_id)
+    session = session_actions.find_readable_session(request.caller, session_id)
     session_actions.close_session(caller=request.caller, session=session)
     messages.success(request, "The session is ended: no call begins in it any more.")
     return redirect("session", session_id=session_id)
@@ -269,7 +273,7 @@ def _session_context(execution: Execution) -> dict[str, Any] | None:
     if execution.session is None:
         return None
     row = execution.session
-    return {"row": row, "transitions": session_actions.transitions(row)[-_MOST_TRANSITIONS:]}
+    return {"row": row, "transitions": session_actions.latest_transitions(row)[-_MOST_TRANSITIONS:]}
 
 
 def _event_timeline(execution: Execution) -> list[dict[str, Any]]:
@@ -279,7 +283,7 @@ def _event_timeline(execution: Execution) -> list[dict[str, Any]]:
     followed = [
         {
             "type": event.type,
-            "message": redacted_message(event),
+            "message": redact_message(event),
             "at": event.created_at,
             "after": format_duration((event.created_at - begun).total_seconds() * 1000),
         }

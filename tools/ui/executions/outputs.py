@@ -21,7 +21,7 @@ from audit.actions import redactor_of
 from tools.definitions.tool import ToolDefinition
 from tools.errors import Conflict, Gone, NotFound
 from tools.execution import answer, outputs
-from tools.execution.outputs import Content, redacted
+from tools.execution.outputs import OutputContent, redact_execution
 from tools.models import Execution
 from tools.ui.access import PageRequest, page
 from tools.ui.display import pretty, truncate
@@ -67,7 +67,7 @@ def output_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     execution = answer.find_execution(request.caller, execution_id)
     context: dict[str, Any] = {"execution": execution, "content": None}
     try:
-        content = outputs.content_of(execution)
+        content = outputs.load_content(execution)
     except (Conflict, NotFound, Gone) as absent:
         return render(request, TEMPLATE, context | {"absent": absent.message})
     folds = content.type == outputs.JSON and content.size <= MOST_TREE_BYTES
@@ -88,7 +88,7 @@ def _parse_offset(query: QueryDict, size: int) -> int:
     return min(wanted, max(0, size - 1)) // PIECE_BYTES * PIECE_BYTES
 
 
-def _load_piece(execution: Execution, content: Content, at: int) -> OutputPiece:
+def _load_piece(execution: Execution, content: OutputContent, at: int) -> OutputPiece:
     """A character at the edge belongs to the piece in which it begins."""
     start, end = at, min(content.size, at + PIECE_BYTES)
     raw = _piece_text(execution, content, start, end)
@@ -103,7 +103,7 @@ def _load_piece(execution: Execution, content: Content, at: int) -> OutputPiece:
     )
 
 
-def _piece_text(execution: Execution, content: Content, start: int, end: int) -> str:
+def _piece_text(execution: Execution, content: OutputContent, start: int, end: int) -> str:
     raw = content.piece(start, min(content.size, end + _MARGIN) - start)
     text = _whole_characters(raw, end - start)
     return _redact(execution, text)
@@ -132,19 +132,19 @@ def _redact(execution: Execution, text: str) -> str:
     return said
 
 
-def _redacted_output(execution: Execution, content: Content) -> Any:
+def _redacted_output(execution: Execution, content: OutputContent) -> Any:
     """The redacted output, if it is small enough to be read as a whole."""
     if content.inline is None:
         execution.output = json.loads(content.piece(0, content.size))
-    return redacted(execution)["output"]
+    return redact_execution(execution)["output"]
 
 
-def _redacted_content(execution: Execution, content: Content) -> Content:
+def _redacted_content(execution: Execution, content: OutputContent) -> OutputContent:
     text = pretty(_redacted_output(execution, content)).encode()
     return replace(content, inline=text, size=len(text))
 
 
-def _output_tree(execution: Execution, content: Content) -> OutputNode:
+def _output_tree(execution: Execution, content: OutputContent) -> OutputNode:
     return _output_node("", _redacted_output(execution, content), iter(range(MOST_NODES)), 0)
 
 

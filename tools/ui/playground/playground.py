@@ -180,7 +180,7 @@ def current_response(execution: Execution) -> PlaygroundResponse:
     refusal = refusal_of(execution)
     if refusal is not None:
         return refusal_response(refusal, execution.request_id)
-    held = confirmations.of_executions([execution]).get(execution.pk)
+    held = confirmations.load_confirmations([execution]).get(execution.pk)
     status = HTTPStatus.OK if execution.is_final else HTTPStatus.ACCEPTED
     return PlaygroundResponse(
         status, _body_text(execution_shape(execution, held)), execution.observation

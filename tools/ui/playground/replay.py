@@ -16,7 +16,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import NotFound
 from tools.execution import answer
-from tools.execution.outputs import readable_executions, redacted
+from tools.execution.outputs import readable_executions, redact_execution
 from tools.models import Execution
 from tools.ui.display import DiffLine, diff_texts, format_duration, output_text
 
@@ -51,7 +51,7 @@ class ReplayComparison:
 def from_execution(person: Caller, identifier: UUID) -> ReplaySource:
     """Raises `NotFound`, also for a call that the user may not read."""
     execution = answer.find_execution(person, identifier)
-    parameters, emptied = remove_redactions(redacted(execution)["parameters"])
+    parameters, emptied = remove_redactions(redact_execution(execution)["parameters"])
     return ReplaySource(
         tool=execution.tool_name,
         parameters=parameters,
@@ -101,7 +101,7 @@ def remove_redactions(parameters: Any) -> tuple[dict[str, Any], list[str]]:
 
 def compare_results(before: Execution, after: Execution) -> ReplayComparison:
     """Compares redacted results. Outputs are compared only if both calls succeeded."""
-    said, says = redacted(before), redacted(after)
+    said, says = redact_execution(before), redact_execution(after)
     values = [
         ("Status", str(before.stage), str(after.stage)),
         ("Error", before.error_code or "–", after.error_code or "–"),

@@ -220,10 +220,10 @@ def every_second(function, *, after):
     ("place", "name"),
     [
         (composition, "_park"),
-        (Composition, "begin"),
-        (Composition, "remember"),
-        (planner, "accepted"),
-        (planner, "ended"),
+        (Composition, "begin_call"),
+        (Composition, "save_memory"),
+        (planner, "record_accepted_plan"),
+        (planner, "record_plan_end"),
     ],
 )
 def test_a_turn_that_was_lost_is_taken_again_with_the_same_result(
@@ -244,7 +244,9 @@ def test_a_plan_that_was_accepted_stays_so_whatever_has_changed_meanwhile(
 ):
     model.plays(plan(step("a", "open")), plan(), "It is gone.")
     run = begin_request(agent, pattern="plan")
-    monkeypatch.setattr(Composition, "begin", every_second(Composition.begin, after=False))
+    monkeypatch.setattr(
+        Composition, "begin_call", every_second(Composition.begin_call, after=False)
+    )
 
     while waiting := queue.next_of_organization(organization.pk):
         try:
