@@ -6,6 +6,8 @@ would write as much. The functions read by index whatever the statistics of a ta
 often empty: their plans are kept by each connection.
 """
 
+from typing import Any
+
 from django.conf import settings
 from django.db import migrations, models
 from django.db.models import Q
@@ -66,7 +68,7 @@ DROP FUNCTION tools_keep_open_executions();
 """
 
 
-def _mirrored(model: str, **options: object) -> models.ForeignKey:
+def _mirrored(model: str, **options: Any) -> Any:
     return models.ForeignKey(
         model,
         on_delete=DO_NOTHING,

@@ -5,6 +5,8 @@ for open ones looks here, so that the large table needs no index that the end of
 Triggers of that table keep this one (tools/migrations/0044_open_executions.py): no code writes it.
 """
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 
@@ -17,7 +19,7 @@ from tools.models.user import User
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
 
 
-def _mirrored(model: type[models.Model], **options: object) -> models.ForeignKey:
+def _mirrored(model: type[models.Model], **options: Any) -> Any:
     """The execution has the same, checked, and its indexes."""
     return models.ForeignKey(
         model,
