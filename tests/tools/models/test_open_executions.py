@@ -1,4 +1,4 @@
-"""The table of open executions holds what is open, whoever writes an execution."""
+"""The table of open executions has what is open, by whatever code an execution was written."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ def claimed(**more: Any) -> dict[str, Any]:
     return {"status": "Running", "fence": 1, "lease_until": now, "started_at": now, **more}
 
 
-def ended(status: str) -> dict[str, Any]:
+def over_as(status: str) -> dict[str, Any]:
     return {"status": status, "lease_until": None, "completed_at": timezone.now()}
 
 
@@ -45,7 +45,7 @@ def test_its_row_follows_it_and_goes_when_it_ends(agent: Agent) -> None:
     rows.update(status="Pending", lease_until=None, queued_at=later)
     assert OpenExecution.objects.get(pk=execution.pk).queued_at == later
     rows.update(**claimed(fence=2))
-    rows.update(**ended("Failed"))
+    rows.update(**over_as("Failed"))
     assert not OpenExecution.objects.filter(pk=execution.pk).exists()
 
 
@@ -56,7 +56,7 @@ def test_its_row_goes_when_it_is_deleted(agent: Agent) -> None:
 
 
 def test_an_execution_that_is_over_at_once_is_never_open(agent: Agent) -> None:
-    execution = copied(factories.execution(agent), **ended("Success"))
+    execution = copied(factories.execution(agent), **over_as("Success"))
     assert not OpenExecution.objects.filter(pk=execution.pk).exists()
 
 
@@ -70,7 +70,7 @@ def copied(execution: Execution, **fields: Any) -> Execution:
     return row
 
 
-def test_a_lease_and_a_hint_leave_its_row_alone(agent: Agent) -> None:
+def test_a_renewed_dispatch_leaves_its_row_alone(agent: Agent) -> None:
     execution = factories.execution(agent)
     before = place_of(execution)
     Execution.objects.filter(pk=execution.pk).update(hints=3, hinted_at=timezone.now())
@@ -92,6 +92,6 @@ def test_a_session_has_one_open_call_beside_composite_ones(agent: Agent) -> None
     execution = factories.execution(agent)
     copied(execution, session=session, composite=True)
     copied(execution, session=session)
-    copied(execution, session=session, **ended("Failed"))
+    copied(execution, session=session, **over_as("Failed"))
     with pytest.raises(IntegrityError, match="execution_one_open_per_session"):
         copied(execution, session=session)
