@@ -26,91 +26,94 @@ from tools.models import Agent, Execution
 from tools.models.execution import Resolution
 from tools.models.execution_queryset import UNDO, ExecutionQuerySet
 
-NOT_BEGUN = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
-_SEEN = (
+_UNSTARTED = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
+_CANCELLATION_COLUMNS = (
     "status", "fence", "cost", "error_details", "tool_name", "parent_id", "place", "composite",
     "parked_below", "cancel_requested_at",
 )  # fmt: skip
 
 
 def cancel_execution(execution_id: UUID, *, by: Actor) -> Execution:
-    """End it: at once when nothing has begun, else by telling its worker. Safe to repeat.
+    """Cancels an execution: at once before it started, else by a request to its worker.
 
-    Who may is asked elsewhere. Raises `Conflict` where it ended in another way.
+    Safe to repeat. The caller has checked the permission. Raises `Conflict` if the execution ended
+    otherwise.
     """
     with transaction.atomic():
         row = Execution.objects.filter(pk=execution_id)
-        # Locked before it is looked at: it may be on its way back to the queue at this moment.
-        found = row.select_for_update(no_key=True).only(*_SEEN).get()
-        if found.status in FINAL:
-            return _cancelled_already(found)
-        if found.status in NOT_BEGUN and not found.parked:
-            message = f"Cancelled before it began{again_if_begun(found)}."
-            end_waiting(found, status=Status.CANCELLED, code=CANCELLED, message=message)
+        # The lock precedes the check, since the execution may just be requeued.
+        execution = row.select_for_update(no_key=True).only(*_CANCELLATION_COLUMNS).get()
+        if execution.status in FINAL:
+            return _already_ended(execution)
+        if execution.status in _UNSTARTED and not execution.parked:
+            message = f"Cancelled before it began{again_if_begun(execution)}."
+            end_waiting(execution, status=Status.CANCELLED, code=CANCELLED, message=message)
             confirmations.withdraw(execution_id, by=by)
-        else:  # who has it in hand is to see it; asking twice moves the first moment no further
+        else:  # its worker sees it; a second request keeps the time of the first
             row.update(cancel_requested_at=Coalesce("cancel_requested_at", Now()))
         record(
             Event.TOOL_CANCEL,
             by=by,
             outcome=Outcome.CHANGED,
-            subject=found.tool_name,
+            subject=execution.tool_name,
             execution_id=execution_id,
-            details={**found.error_details, **found.parentage},
+            details={**execution.error_details, **execution.parentage},
         )
     events.notify_waiters(execution_id)
-    if found.composite and found.cancel_requested_at is None:
+    if execution.composite and execution.cancel_requested_at is None:
         _cancel_nested(execution_id, by)
-    if found.parked:  # its next turn is its last
+    if execution.parked:  # its next turn is the last one
         dispatch.wake_workers([execution_id])
     return Execution.objects.answer(execution_id)
 
 
 def _cancel_nested(execution_id: UUID, by: Actor) -> None:
-    """The open calls of a composite one, except those that undo others."""
+    """Cancels the open calls of a composite call, except compensations."""
     open_calls = Execution.objects.filter(open__parent=execution_id)
     unwanted = open_calls.exclude(place__startswith=UNDO)
     for call_id in list(unwanted.values_list("pk", flat=True)):
-        with suppress(Conflict):  # it was over sooner
+        with suppress(Conflict):  # it has ended meanwhile
             cancel_execution(call_id, by=by)
 
 
-def _cancelled_already(execution: Execution) -> Execution:
+def _already_ended(execution: Execution) -> Execution:
     if execution.status != Status.CANCELLED:
         raise Conflict("The execution is over already.", code="execution_over")
     return Execution.objects.answer(execution.pk)
 
 
 def cancel_orphans() -> int:
-    """End what is open of composite calls that are over; how many. Safe to repeat."""
+    """Cancels the open calls of ended composite calls. Returns how many. Safe to repeat."""
     orphans = Execution.objects.filter(
         open__parent__isnull=False, parent__status__in=FINAL, cancel_requested_at__isnull=True
     ).values_list("pk", "organization__slug")
     for execution_id, slug in list(orphans):
-        with suppress(Conflict):  # it was over sooner
+        with suppress(Conflict):  # it has ended meanwhile
             cancel_execution(execution_id, by=Actor(CallerKind.SYSTEM, "reaper", slug))
     return len(orphans)
 
 
-MOST_AT_ONCE = 1_000
+MOST_CANCELLED_AT_ONCE = 1_000
 
 
-def open_calls(agent: Agent) -> ExecutionQuerySet:
-    """What waits or runs. A composite call ends those that it made."""
+def open_calls_of_agent(agent: Agent) -> ExecutionQuerySet:
+    """The open calls of an agent, without nested ones, which their composite call cancels."""
     return Execution.objects.filter(
         open__user=agent.service_account_id, open__organization=agent.organization_id, parent=None
     )
 
 
 def cancel_agent_calls(*, caller: Caller, agent: Agent) -> int:
-    """End each that is open, as `cancel` does; how many. Raises `Forbidden`."""
+    """Cancels the open calls of an agent. Returns how many. Raises `Forbidden`."""
     require(caller, "change_execution")
-    stopped = 0
-    for identifier in list(open_calls(agent).values_list("pk", flat=True)[:MOST_AT_ONCE]):
-        with suppress(Conflict):  # it was over sooner
+    cancelled = 0
+    for identifier in list(
+        open_calls_of_agent(agent).values_list("pk", flat=True)[:MOST_CANCELLED_AT_ONCE]
+    ):
+        with suppress(Conflict):  # it has ended meanwhile
             cancel_execution(identifier, by=actor_of(caller))
-            stopped += 1
-    return stopped
+            cancelled += 1
+    return cancelled
 
 
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
@@ -148,9 +151,9 @@ def refusal_of(execution: Execution) -> Refused | None:
 
 
 def cancel(*, caller: Caller, execution: Execution) -> Execution:
-    """End it: at once when nothing has begun, else by telling its worker. Safe to repeat.
+    """Cancels an execution as `cancel_execution` does. Safe to repeat.
 
-    Another's execution only by who made it in their name, or may change executions.
+    An execution of another caller requires that the user impersonated it, or may change executions.
     Raises `Forbidden`, `Conflict`.
     """
     if caller.user_id not in (execution.user_id, execution.made_by_id):

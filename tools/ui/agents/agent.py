@@ -31,7 +31,7 @@ from tools.accounts.user_permissions import may, require
 from tools.definitions.callers import Scope
 from tools.definitions.results import REFUSED
 from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution.answer import cancel_agent_calls, open_calls
+from tools.execution.answer import cancel_agent_calls, open_calls_of_agent
 from tools.execution.outputs import readable_executions
 from tools.limits import allowances
 from tools.limits.allowances import AllowanceStatus
@@ -311,7 +311,7 @@ def _calls_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
         "calls": rows[:MOST_CALLS],
         "refused": refused[:MOST_CALLS],
         "looked_at": len(rows),
-        "open_calls": open_calls(agent).count() if agent.active else 0,
+        "open_calls": open_calls_of_agent(agent).count() if agent.active else 0,
     }
 
 
