@@ -24,7 +24,7 @@ from tools.catalog.snapshot import CatalogGroup, CatalogTool, Snapshot
 from tools.definitions.results import Status
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import Schedule, build_schedule, is_open, next_opening
-from tools.models import Execution
+from tools.models import OpenExecution
 
 FOR_S = 1.0  # how long a measured figure is cached
 WATCH = "watch"
@@ -135,8 +135,8 @@ class Processors:
 
 def oldest_wait_s() -> float:
     """How long the call that has waited longest for a worker has done so, of all organizations."""
-    waiting = Execution.objects.unparked().filter(status=Status.PENDING).order_by("queued_at")
-    oldest = waiting.values_list(Now() - F("queued_at"), flat=True).first()
+    waiting = OpenExecution.objects.filter(status=Status.PENDING, parked_below__isnull=True)
+    oldest = waiting.order_by("queued_at").values_list(Now() - F("queued_at"), flat=True).first()
     return oldest.total_seconds() if oldest else 0.0
 
 

@@ -69,7 +69,7 @@ def cancel_execution(execution_id: UUID, *, by: Actor) -> Execution:
 
 def _cancel_nested(execution_id: UUID, by: Actor) -> None:
     """Cancels the open calls of a composite call, except compensations."""
-    open_calls = Execution.objects.filter(parent=execution_id, status__in=OPEN)
+    open_calls = Execution.objects.filter(open__parent=execution_id)
     unwanted = open_calls.exclude(place__startswith=UNDO)
     for call_id in list(unwanted.values_list("pk", flat=True)):
         with suppress(Conflict):  # it has ended meanwhile
@@ -85,7 +85,7 @@ def _already_ended(execution: Execution) -> Execution:
 def cancel_orphans() -> int:
     """Cancels the open calls of ended composite calls. Returns how many. Safe to repeat."""
     orphans = Execution.objects.filter(
-        status__in=OPEN, parent__status__in=FINAL, cancel_requested_at__isnull=True
+        open__parent__isnull=False, parent__status__in=FINAL, cancel_requested_at__isnull=True
     ).values_list("pk", "organization__slug")
     for execution_id, slug in list(orphans):
         with suppress(Conflict):  # it has ended meanwhile
@@ -99,10 +99,7 @@ MOST_CANCELLED_AT_ONCE = 1_000
 def open_calls_of_agent(agent: Agent) -> ExecutionQuerySet:
     """The open calls of an agent, without nested ones, which their composite call cancels."""
     return Execution.objects.filter(
-        user=agent.service_account_id,
-        organization=agent.organization_id,
-        status__in=OPEN,
-        parent=None,
+        open__user=agent.service_account_id, open__organization=agent.organization_id, parent=None
     )
 
 

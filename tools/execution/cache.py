@@ -182,8 +182,8 @@ def waiting_for(performance: Performance) -> list[UUID]:
     """The executions that waited for the output of this one, which has ended."""
     if not performance.leads:
         return []
-    waiting = Execution.objects.filter(
-        status=Status.PENDING, cache_key=performance.execution.cache_key
+    waiting = Execution.objects.open(Status.PENDING).filter(
+        open__cache_key=performance.execution.cache_key
     )
     return list(waiting.order_by("created_at").values_list("pk", flat=True))
 

@@ -300,10 +300,8 @@ def _load_confirmation(execution_id: UUID) -> Confirmation | None:
 def _check_awaiting_limit(execution: Execution) -> None:
     """Counts under a lock for each account, so that concurrent calls cannot exceed the limit."""
     take_lock(f"held:{execution.organization_id}:{execution.user_id}")
-    waiting = Execution.objects.filter(
-        organization_id=execution.organization_id,
-        user_id=execution.user_id,
-        status=Status.REQUIRES_CONFIRMATION,
+    waiting = Execution.objects.open(Status.REQUIRES_CONFIRMATION).filter(
+        open__organization=execution.organization_id, open__user=execution.user_id
     )
     awaiting = waiting.count()
     if awaiting > MOST_AWAITING:  # with this call

@@ -17,10 +17,10 @@ from tools.accounts.callers import actor_of
 from tools.authorization.known_names import state_label
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.results import OPEN, Status
+from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
 from tools.execution.call import Admission, Call, Performance, Result, read_facts
-from tools.models import Execution, Session, StateTransition
+from tools.models import Execution, OpenExecution, Session, StateTransition
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
 
@@ -74,8 +74,8 @@ def find_own_session(caller: Caller, identifier: str) -> Session:
 
 def find_open_execution(session_id: UUID) -> UUID | None:
     """The open call of a session. A composite call does not count, but its own calls do."""
-    rows = Execution.objects.filter(session=session_id, status__in=OPEN, composite=False)
-    return rows.values_list("pk", flat=True).first()
+    rows = OpenExecution.objects.filter(session=session_id)
+    return rows.values_list("execution", flat=True).first()
 
 
 def busy(caller: Caller, call: Call) -> Conflict:

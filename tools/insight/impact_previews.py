@@ -29,7 +29,7 @@ from tools.licensing.licenses import (
 )
 from tools.licensing.tier_terms import TERMS, check_tier, same_terms, terms_of
 from tools.licensing.tiers import change_tier, set_tier
-from tools.models import Execution, LicenseTier, Organization
+from tools.models import LicenseTier, OpenExecution, Organization
 
 MOST_PLACES = 20  # organizations whose tools are examined for one preview
 _WAITING = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
@@ -203,6 +203,6 @@ def _changed_snapshot(before: Snapshot, change: TierImpact, tier: LicenseTier) -
 def _calls_waiting(place: Organization, names: tuple[str, ...]) -> Counter[str]:
     """Reads all waiting calls, since there may be as many names as tools."""
     wanted = frozenset(names)
-    rows = Execution.objects.filter(organization=place, status__in=_WAITING).order_by()
+    rows = OpenExecution.objects.filter(organization=place, status__in=_WAITING)
     counted = rows.values_list("tool_name").annotate(count=Count("pk"))
     return Counter({name: count for name, count in counted if name in wanted})

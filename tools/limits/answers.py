@@ -6,7 +6,7 @@ gate refuses.
 """
 
 from tools.definitions.callers import Caller
-from tools.definitions.results import OPEN, Rate
+from tools.definitions.results import Rate
 from tools.errors import RateLimited, Shed
 from tools.limits import budgets, load_shedder, rate_limits
 from tools.limits.budgets import Reservation
@@ -100,9 +100,7 @@ class DraftLimits(PeekedLimits):
 def check_fan_out(caller: Caller, depth: int) -> None:
     """Raises `Shed` until one of the open composite calls has ended. Counted without a lock: some
     concurrent calls may exceed the limit."""
-    found = Execution.objects.filter(
-        status__in=sorted(OPEN), composite=True, user_id=caller.user_id, depth=depth
-    )
+    found = Execution.objects.filter(open__composite=True, open__user=caller.user_id, depth=depth)
     if found.order_by()[:MOST_OPEN].count() < MOST_OPEN:
         return
     raise Shed(

@@ -26,6 +26,7 @@ from tools.models.message import (
     MessageKind,
     MessageState,
 )
+from tools.models.open_execution import OpenExecution
 from tools.models.organization import LicenseTier, Organization
 from tools.models.permission import (
     AgentGroupObjectPermission,
@@ -118,6 +119,7 @@ __all__ = [
     "MessageKind",
     "MessageState",
     "OnDrift",
+    "OpenExecution",
     "Organization",
     "OrganizationGroupObjectPermission",
     "OrganizationUserObjectPermission",

@@ -23,8 +23,9 @@ _LEAD = """
         created_at = clock_timestamp()
     WHERE (entry.ready AND entry.expires_at <= clock_timestamp())
        OR (NOT entry.ready AND NOT EXISTS (
-            SELECT FROM tools_execution leader
-            WHERE leader.id = entry.execution_id AND leader.id <> excluded.execution_id
+            SELECT FROM tools_openexecution leader
+            WHERE leader.execution_id = entry.execution_id
+              AND leader.execution_id <> excluded.execution_id
               AND leader.status IN (%(pending)s, %(running)s)))
 """
 

@@ -333,11 +333,6 @@ class Execution(models.Model):
                 "organization", "user", "idempotency_key", name="execution_idempotency_key_once"
             ),
             models.UniqueConstraint(
-                "session",
-                name="execution_one_open_per_session",
-                condition=Q(status__in=sorted(OPEN), composite=False),
-            ),
-            models.UniqueConstraint(
                 "parent",
                 "place",
                 name="execution_once_per_place",

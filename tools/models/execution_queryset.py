@@ -20,6 +20,7 @@ from audit.log.log_status import HALTED_REASON_SQL
 from tools.definitions.results import (
     FAILURES,
     FINAL,
+    OPEN,
     REFUSED,
     EventType,
     Status,
@@ -148,9 +149,9 @@ _FACTS = (
 )  # fmt: skip
 # Runs with the locks held, as a statement of its own, so that it sees committed claims of others.
 _ROOM = """
-    (%(here)s::bigint IS NULL OR %(here)s > (SELECT count(*) FROM tools_execution r
+    (%(here)s::bigint IS NULL OR %(here)s > (SELECT count(*) FROM tools_openexecution r
         WHERE r.organization_id = w.organization_id AND r.status = 'Running'))
-    AND (%(tool)s::bigint IS NULL OR %(tool)s > (SELECT count(*) FROM tools_execution r
+    AND (%(tool)s::bigint IS NULL OR %(tool)s > (SELECT count(*) FROM tools_openexecution r
         WHERE r.organization_id = w.organization_id AND r.status = 'Running'
             AND r.tool_name = w.tool_name))
 """
@@ -182,11 +183,12 @@ _END_EVENT = """
 
 _HINT_AGAIN = """
     WITH due AS (
-        SELECT w.id FROM tools_execution w
-        WHERE w.status = %(pending)s AND coalesce(w.hinted_at, w.queued_at)
-            < clock_timestamp() - least(60, 5 * power(2, least(w.hints, 4))) * interval '1 second'
+        SELECT w.id FROM tools_openexecution o JOIN tools_execution w ON w.id = o.execution_id
+        WHERE o.status = %(pending)s AND w.status = %(pending)s
+            AND coalesce(w.hinted_at, w.queued_at) < clock_timestamp()
+                - least(60, 5 * power(2, least(w.hints, 4))) * interval '1 second'
             AND (w.parked_below IS NULL OR NOT {waits})
-        ORDER BY w.queued_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+        ORDER BY o.queued_at LIMIT %(limit)s FOR NO KEY UPDATE OF w SKIP LOCKED
     )
     UPDATE tools_execution e
     SET hints = least(e.hints + 1, 1000), hinted_at = clock_timestamp()
@@ -451,9 +453,15 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """One row as `shown`, for a waiting request: no query is compiled."""
         return next(iter(self.raw(_ANSWER, [pk])))
 
+    def open(self, *statuses: Status) -> "ExecutionQuerySet":
+        """Those that have not ended, or that have one of these statuses."""
+        if not statuses:
+            return self.filter(open__isnull=False)
+        return self.filter(open__status__in=sorted(statuses), status__in=sorted(statuses))
+
     def abandoned(self) -> "ExecutionQuerySet":
         """Running rows whose worker has not renewed its lease in time."""
-        return self.filter(status=Status.RUNNING, lease_until__lt=Now())
+        return self.open(Status.RUNNING).filter(lease_until__lt=Now())
 
     def unresolved(self) -> "ExecutionQuerySet":
         """Ended executions whose effect is unknown and not yet resolved by a person."""
@@ -467,10 +475,12 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def at_stage(self, stage: str) -> "ExecutionQuerySet":
         """Those of one status, as it is shown to readers."""
-        parked = Q(status=Status.PENDING, parked_below__isnull=False)
+        if stage not in OPEN:
+            return self.filter(status=stage)
+        parked = Q(open__status=Status.PENDING, open__parked_below__isnull=False)
         if stage == Status.RUNNING:
-            return self.filter(Q(status=Status.RUNNING) | parked)
-        return self.filter(status=stage).exclude(parked)
+            return self.open().filter(Q(open__status=Status.RUNNING) | parked)
+        return self.open(Status(stage)).unparked()
 
     def failed(self) -> "ExecutionQuerySet":
         """Those that failed, while running or before."""
@@ -481,7 +491,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(parked_below__isnull=True)
 
     def waiting_longer_than(self, age: timedelta) -> "ExecutionQuerySet":
-        return self.filter(status=Status.PENDING, queued_at__lt=Now() - age)
+        return self.open(Status.PENDING).filter(open__queued_at__lt=Now() - age)
 
     def hint_again(self, limit: int) -> list[UUID]:
         """Waiting rows that are to be dispatched again, the oldest first.

@@ -16,8 +16,8 @@ from django.db import connection
 _BUSY = """
     busy (organization_id, tool_name, room) AS MATERIALIZED (
         SELECT r.organization_id, r.tool_name, min(t.max_concurrency) - count(*)
-        FROM tools_execution r
-        JOIN tools_toolversion v ON v.id = r.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
+        FROM tools_openexecution r JOIN tools_execution e ON e.id = r.execution_id
+        JOIN tools_toolversion v ON v.id = e.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
         WHERE r.status = 'Running' AND t.max_concurrency IS NOT NULL
         GROUP BY 1, 2
     )
@@ -26,8 +26,8 @@ _WAITS = """
     ({row}.parked_below IS NOT NULL
     AND ({row}.cancel_requested_at IS NULL OR jsonb_exists({row}.memory, 'ending'))
     AND ({row}.wake_at IS NULL OR {row}.wake_at > clock_timestamp())
-    AND {row}.parked_below <= (SELECT count(*) FROM tools_execution c WHERE c.parent_id = {row}.id
-        AND c.status IN ('Pending', 'RequiresConfirmation', 'Running')))
+    AND {row}.parked_below <= (SELECT count(*) FROM tools_openexecution c
+        WHERE c.parent_id = {row}.id))
 """
 
 
@@ -45,15 +45,16 @@ def waiting_condition(row: str) -> str:
 _CLAIMABLE = f"""
     e.organization_id = here.id AND e.status = 'Pending'
     AND (e.parked_below IS NOT NULL OR e.queued_at > statement_timestamp() - %(age)s)
-    AND NOT {waiting_condition("e")}
+    AND (e.parked_below IS NULL OR NOT EXISTS (SELECT FROM tools_execution p
+        WHERE p.id = e.execution_id AND {waiting_condition("p")}))
     AND NOT here.full_tools @> ARRAY[e.tool_name::text]
     AND (e.cache_key = '' OR NOT EXISTS (
-        SELECT FROM tools_cacheentry c JOIN tools_execution leader ON leader.id = c.execution_id
-        WHERE c.key = e.cache_key AND NOT c.ready AND c.execution_id <> e.id
+        SELECT FROM tools_cacheentry c JOIN tools_openexecution leader USING (execution_id)
+        WHERE c.key = e.cache_key AND NOT c.ready AND c.execution_id <> e.execution_id
             AND leader.status IN ('Pending', 'Running')))
-"""
+"""  # noqa: S608
 _RUNNING = """
-    (SELECT count(*) FROM tools_execution r
+    (SELECT count(*) FROM tools_openexecution r
         WHERE r.organization_id = o.id AND r.status = 'Running') AS running,
     ARRAY(SELECT b.tool_name::text FROM busy b
         WHERE b.organization_id = o.id AND b.room <= 0) AS full_tools
@@ -63,10 +64,10 @@ _RUNNING = """
 # that has waited longest.
 _NEXT = f"""
     WITH RECURSIVE place (id) AS (
-        (SELECT organization_id FROM tools_execution
+        (SELECT organization_id FROM tools_openexecution
             WHERE status = 'Pending' ORDER BY organization_id, queued_at LIMIT 1)
         UNION ALL
-        SELECT (SELECT e.organization_id FROM tools_execution e
+        SELECT (SELECT e.organization_id FROM tools_openexecution e
             WHERE e.status = 'Pending' AND e.organization_id > place.id
             ORDER BY e.organization_id, e.queued_at LIMIT 1)
         FROM place WHERE place.id IS NOT NULL
@@ -75,18 +76,20 @@ _NEXT = f"""
         FROM place JOIN tools_organization o ON o.id = place.id
         WHERE o.id <> ALL(%(full)s::uuid[])
     ), candidate AS (
-        SELECT w.id, here.id AS organization_id, w.queued_at,
+        SELECT w.execution_id AS id, here.id AS organization_id, w.queued_at,
             coalesce(b.room, t.max_concurrency) AS room, here.max_concurrency AS most,
             here.running + row_number() OVER (PARTITION BY here.id ORDER BY w.queued_at) AS turn,
             row_number() OVER (PARTITION BY here.id, w.tool_name ORDER BY w.queued_at) AS beside
         FROM here
         CROSS JOIN LATERAL (
-            SELECT e.id, e.queued_at, e.tool_name, e.tool_version_id FROM tools_execution e
+            SELECT e.execution_id, e.queued_at, e.tool_name FROM tools_openexecution e
             WHERE {_CLAIMABLE}
             ORDER BY e.organization_id, e.queued_at
             LIMIT {{most}}
         ) w
-        JOIN tools_toolversion v ON v.id = w.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
+        JOIN tools_execution call ON call.id = w.execution_id
+        JOIN tools_toolversion v ON v.id = call.tool_version_id
+        JOIN tools_tool t ON t.id = v.tool_id
         LEFT JOIN busy b ON b.organization_id = here.id AND b.tool_name = w.tool_name
     )
     SELECT id, organization_id FROM candidate
@@ -97,7 +100,7 @@ _BEHIND = f"""
     WITH {_BUSY}, here AS (
         SELECT o.id, o.max_concurrency, {_RUNNING} FROM tools_organization o WHERE o.id = %(place)s
     )
-    SELECT e.id FROM here JOIN tools_execution e ON {_CLAIMABLE}
+    SELECT e.execution_id FROM here JOIN tools_openexecution e ON {_CLAIMABLE}
     WHERE here.max_concurrency IS NULL OR here.running < here.max_concurrency
     ORDER BY e.organization_id, e.queued_at LIMIT 1
 """  # noqa: S608
@@ -107,25 +110,27 @@ _PLACES = f"""
         FROM tools_organization o
     )
     SELECT here.id, here.slug, here.max_queue_depth, (
-            SELECT count(*) FROM tools_execution e
+            SELECT count(*) FROM tools_openexecution e
             WHERE e.organization_id = here.id AND e.status = 'Pending' AND e.parked_below IS NULL
         ), first.age_s, coalesce(first.bounded, false)
     FROM here LEFT JOIN LATERAL (
         SELECT extract(epoch FROM clock_timestamp() - e.queued_at)::float8 AS age_s,
             here.max_concurrency IS NOT NULL OR here.running >= %(crowded)s OR EXISTS (
-                SELECT FROM tools_toolversion v JOIN tools_tool t ON t.id = v.tool_id
-                WHERE v.id = e.tool_version_id AND t.max_concurrency IS NOT NULL) AS bounded
-        FROM tools_execution e WHERE {_CLAIMABLE}
+                SELECT FROM tools_execution call
+                JOIN tools_toolversion v ON v.id = call.tool_version_id
+                JOIN tools_tool t ON t.id = v.tool_id
+                WHERE call.id = e.execution_id AND t.max_concurrency IS NOT NULL) AS bounded
+        FROM tools_openexecution e WHERE {_CLAIMABLE}
             AND (here.max_concurrency IS NULL OR here.running < here.max_concurrency)
         ORDER BY e.organization_id, e.queued_at LIMIT 1
     ) first ON true
 """  # noqa: S608
 _BOUND_AGENTS = "SELECT id, max_in_flight FROM tools_agent WHERE max_in_flight IS NOT NULL"
 _OPEN_CALLS = """
-    SELECT agent_id, count(*) FROM tools_execution
-    WHERE status IN ('Pending', 'RequiresConfirmation', 'Running') AND agent_id = ANY(%s)
-        AND NOT composite
-    GROUP BY agent_id
+    SELECT a.id, count(*) FROM tools_agent a
+    JOIN tools_openexecution e ON e.user_id = a.service_account_id
+    WHERE a.id = ANY(%s) AND NOT e.composite
+    GROUP BY a.id
 """
 
 

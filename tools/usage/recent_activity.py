@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from tools.accounts.user_permissions import may
 from tools.definitions.callers import Caller
-from tools.definitions.results import OPEN, Status
+from tools.definitions.results import Status
 from tools.execution.outputs import readable_executions, reads_all_executions
 from tools.limits.allowances import midnight
 from tools.models import DayFigures, RollupPart
@@ -70,7 +70,7 @@ type Series = list[tuple[datetime | date, UsageStatistics]]  # each hour or day 
 
 
 def activity_counts(caller: Caller) -> ActivityCounts:
-    rows = readable_executions(caller).filter(status__in=sorted(OPEN)).order_by()
+    rows = readable_executions(caller).order_by()
     return ActivityCounts(
         running=_count(rows.at_stage(Status.RUNNING)),
         waiting=_count(rows.at_stage(Status.PENDING)),
@@ -88,8 +88,7 @@ def failed_recently(caller: Caller) -> ExecutionQuerySet:
 
 
 def longest_running(caller: Caller) -> ExecutionQuerySet:
-    running = readable_executions(caller).filter(status__in=sorted(OPEN)).at_stage(Status.RUNNING)
-    return running.order_by("started_at")
+    return readable_executions(caller).at_stage(Status.RUNNING).order_by("started_at")
 
 
 def usage_by_hour(caller: Caller, zone: ZoneInfo) -> Series:

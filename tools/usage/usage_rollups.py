@@ -182,7 +182,7 @@ def _aggregate_day(organization: Organization, zone: ZoneInfo, day: date) -> boo
         _created_between(day, day + _DAY, zone), organization=organization
     )
     DayOfCalls.objects.filter(organization=organization, zone=zone.key, day=day).delete()
-    unfinished = list(rows.filter(completed_at__isnull=True).values_list("pk", flat=True))
+    unfinished = list(rows.open().values_list("pk", flat=True))
     if len(unfinished) > MOST_UNFINISHED:
         return False
     row = DayOfCalls.objects.create(

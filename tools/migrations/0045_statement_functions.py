@@ -57,6 +57,6 @@ DROP FUNCTION tools_refuse(text, text);
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tools", "0043_begun_as_accepted")]
+    dependencies = [("tools", "0044_open_executions")]
 
     operations = [migrations.RunSQL(FUNCTIONS, GONE)]
