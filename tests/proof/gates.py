@@ -167,8 +167,8 @@ GATES: tuple[Gate, ...] = (
     (
         "executions of every organization",
         "tools/execution/outputs.py",
-        "here = Execution.objects.filter(organization_id=caller.organization_id)",
-        "here = Execution.objects.all()",
+        "rows = Execution.objects.filter(organization_id=caller.organization_id)",
+        "rows = Execution.objects.all()",
         (),
     ),
     (

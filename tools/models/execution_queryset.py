@@ -251,9 +251,7 @@ _CALL_FACTS = """
     SELECT (SELECT e.id FROM tools_execution e
             WHERE e.organization_id = %(organization)s::uuid AND e.user_id = %(user)s::uuid
                 AND e.idempotency_key = %(key)s::varchar),
-        (SELECT e.id FROM tools_execution e
-            WHERE e.session_id = s.id AND NOT e.composite
-                AND e.status IN ('Pending', 'Running', 'RequiresConfirmation') LIMIT 1),
+        (SELECT o.execution_id FROM tools_openexecution o WHERE o.session_id = s.id),
         EXISTS (SELECT FROM tools_pin p WHERE p.session_id = s.id),
         s.id, s.organization_id, s.user_id, s.agent_id, s.groups, s.state, s.entered_at,
         s.created_at, s.closed_at
