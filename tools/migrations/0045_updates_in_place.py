@@ -13,11 +13,8 @@ from django.db.models.deletion import PROTECT
 
 from tools.definitions.results import FAILURES, FINAL, Status
 
-_MOVES = import_module("tools.migrations.0008_legal_moves").REFUSE
-_FIRST, _END = "CREATE FUNCTION tools_check_move()", "END $$;"
-_BEFORE = _MOVES[_MOVES.index(_FIRST) : _MOVES.index(_END) + len(_END)].replace(
-    "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"
-)
+_EXPIRING = import_module("tools.migrations.0026_expiring_parameters")
+_BEFORE: str = _EXPIRING._MOVE.replace("__CALL__", _EXPIRING._OF_A_CALL)
 _KEY = "        was.idempotency_key := OLD.idempotency_key;\n"
 _AFTER = _BEFORE.replace(_KEY, f"{_KEY}        was.unsuccessful := OLD.unsuccessful;\n")
 KEEPS_DATA = (

@@ -217,7 +217,7 @@ class Execution(models.Model):
         ordering = ["-created_at"]
         # None has a key or a condition with a column that changes when an ordinary call is claimed
         # or succeeds, so that these updates stay in place (HOT). What is open has a table of its
-        # own. docs/decisions/0024-open-executions-apart.md
+        # own. docs/decisions/0025-open-executions-apart.md
         indexes = [
             models.Index(fields=["organization", "-created_at"], name="execution_recent"),
             models.Index(fields=["user", "-created_at"], name="execution_of_caller"),
