@@ -45,7 +45,7 @@ def fresh(organization):
     return Organization.objects.get(pk=organization.pk)
 
 
-def test_the_second_caller_gets_the_first_ones_answer(agent, organization):
+def test_the_second_caller_gets_the_first_callers_output(agent, organization):
     dice(organization)
     other = factories.agent(organization, groups=["default"])
     first, second = ask(agent), ask(other)
@@ -55,7 +55,7 @@ def test_the_second_caller_gets_the_first_ones_answer(agent, organization):
 
 
 @pytest.mark.part("calls")
-def test_a_hit_is_on_record_like_a_run(agent, organization):
+def test_a_cache_hit_is_recorded_like_a_run(agent, organization):
     dice(organization)
     first, second = ask(agent), ask(agent)
     record = AuditRecord.objects.get(execution_id=second.pk)
@@ -128,7 +128,7 @@ def test_two_organizations_share_no_answer(agent, organization):
 
 
 @pytest.mark.part("calls")
-def test_a_failure_is_never_given_again(agent, organization):
+def test_a_failure_is_never_cached(agent, organization):
     dice(organization, source=BREAKS)
     first, second = ask(agent), ask(agent)
     assert {first.status, second.status} == {"Failed"}
@@ -136,7 +136,7 @@ def test_a_failure_is_never_given_again(agent, organization):
 
 
 @pytest.mark.part("calls")
-def test_what_failed_its_validation_is_never_given_again(agent, organization):
+def test_an_invalid_output_is_never_cached(agent, organization):
     dice(organization, output_schema={"type": "integer"})
     first, second = ask(agent), ask(agent)
     assert (second.error_code, second.cached) == ("OUTPUT_INVALID", False)
@@ -153,7 +153,7 @@ def test_a_hit_moves_the_state_as_a_run_does(agent, organization):
 
 
 @pytest.mark.part("calls")
-def test_one_runs_when_many_ask_at_once(agent, organization):
+def test_of_many_concurrent_calls_one_runs(agent, organization):
     dice(organization, source=WAITS)
     rows = [factories.execution(agent, "dice", text="x") for _ in range(12)]
     threads = [threading.Thread(target=_perform_all, args=([row.pk],)) for row in rows]
@@ -170,7 +170,7 @@ def test_one_runs_when_many_ask_at_once(agent, organization):
 
 
 @pytest.mark.part("calls")
-def test_when_the_one_fails_the_next_one_runs(agent, organization):
+def test_when_the_leader_fails_the_next_call_runs(agent, organization):
     dice(organization, source=BREAKS)
     rows = [factories.execution(agent, "dice", text="x") for _ in range(3)]
     _perform_all([row.pk for row in rows])
@@ -233,7 +233,7 @@ def test_forgetting_one_tool_leaves_the_others(agent, organization):
 
 
 @pytest.mark.part("calls")
-def test_an_answer_that_is_being_worked_out_is_forgotten_too(agent, organization):
+def test_an_output_that_is_being_computed_is_invalidated_too(agent, organization):
     dice(organization, source=WAITS)
     row = factories.execution(agent, "dice", text="x")
     thread = threading.Thread(target=_perform_all, args=([row.pk],))
@@ -282,7 +282,7 @@ def key(agent, name):
 
 
 @pytest.mark.parametrize("scope", ["organization", "agent"])
-def test_who_is_called_with_the_callers_own_credentials_answers_each_caller(
+def test_a_server_with_the_callers_credentials_has_an_output_for_each_caller(
     agent, organization, scope
 ):
     by, other = factories.actor(organization), factories.agent(organization, groups=["default"])

@@ -66,7 +66,7 @@ def test_cancelling_twice_is_cancelling_once(agent, organization):
     assert codes(execution).count("TOOL.CANCEL") == 1
 
 
-def test_asking_a_worker_twice_to_stop_keeps_the_first_moment(running, agent):
+def test_a_second_cancellation_keeps_the_time_of_the_first(running, agent):
     caller = factories.caller(agent)
     asked_at = answer.cancel(caller=caller, execution=reload(running)) and reload(running)
     answer.cancel(caller=caller, execution=reload(running))
@@ -87,7 +87,7 @@ def operator(organization):
     return at_the_browser(user)
 
 
-def test_a_person_says_what_became_of_it_once(unknown, operator):
+def test_a_user_resolves_an_outcome_once(unknown, operator):
     said = answer.resolve(
         caller=operator, execution=unknown, outcome=Resolution.HAPPENED, reason="It arrived."
     )
@@ -103,7 +103,7 @@ def test_a_person_says_what_became_of_it_once(unknown, operator):
     assert codes(unknown)[-1] == "TOOL.RESOLVE"
 
 
-def test_what_is_known_is_not_resolved(agent, organization, operator):
+def test_a_known_outcome_is_not_resolved(agent, organization, operator):
     factories.tool(organization)
     execution = factories.execution(agent)
     with pytest.raises(Conflict):
@@ -137,7 +137,7 @@ def test_what_was_cancelled_midway_may_be_resolved_and_is_marked_in_evidence(
     assert not said.unresolved
 
 
-def test_a_persons_word_is_not_rewritten(unknown, operator):
+def test_a_resolution_is_not_overwritten(unknown, operator):
     answer.resolve(
         caller=operator, execution=unknown, outcome=Resolution.HAPPENED, reason="It arrived."
     )

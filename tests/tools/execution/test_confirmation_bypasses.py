@@ -104,13 +104,13 @@ def of_another_agent(agent, organization):
         ),
     ],
 )
-def test_a_token_cannot_agree(agent, organization, confirmation, caller_of):
+def test_a_token_cannot_approve(agent, organization, confirmation, caller_of):
     assert refused(caller_of(agent, organization), word(confirmation)) == "session_required"
     assert never_began(attempted(confirmation.execution))
 
 
 @pytest.mark.parametrize("codename", [None, "view_confirmation", "change_confirmation"])
-def test_a_person_without_the_permission_cannot_agree(organization, confirmation, codename):
+def test_a_user_without_the_permission_cannot_approve(organization, confirmation, codename):
     user = factories.person(organization)
     if codename:
         factories.permit(user, codename)
@@ -135,14 +135,14 @@ def test_the_issuer_of_the_token_of_a_call_cannot_approve_it(agent, person, conf
     assert never_began(attempted(confirmation.execution))
 
 
-def test_a_person_of_another_organization_cannot_agree(confirmation):
+def test_a_user_of_another_organization_cannot_approve(confirmation):
     elsewhere = factories.organization(f"org-{uuid4().hex[:12]}")
     stranger = at_the_browser(approver(elsewhere))
     assert refused(stranger, word(confirmation)) == "confirmation_not_found"
     assert never_began(attempted(confirmation.execution))
 
 
-def test_one_person_is_not_two(organization, agent, person):
+def test_two_approvals_of_one_user_count_once(organization, agent, person):
     factories.tool(organization)
     mark_critical(organization)
     confirmation = approve(call_awaiting_approval(agent), person)
@@ -165,7 +165,7 @@ def test_the_approval_of_a_user_who_was_removed_meanwhile_does_not_count(
 @pytest.mark.parametrize(
     "loss", [{"is_active": False}, {"permission": "taken"}], ids=["removed", "permission taken"]
 )
-def test_a_yes_that_lost_its_ground_before_the_start_does_not_count(person, confirmation, loss):
+def test_an_approval_that_is_invalid_at_the_start_does_not_count(person, confirmation, loss):
     approve(confirmation, person)
     if "permission" in loss:
         person.user_permissions.clear()
@@ -188,7 +188,7 @@ def test_the_hash_must_be_that_of_what_was_shown(agent, person, confirmation, sh
     assert never_began(attempted(confirmation.execution))
 
 
-def test_two_calls_that_are_alike_are_two_questions(agent, person, confirmation):
+def test_two_equal_calls_need_two_approvals(agent, person, confirmation):
     again = call_awaiting_approval(agent)
     assert again.bound_hash != confirmation.bound_hash
     approve(confirmation, person)
@@ -276,7 +276,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("write", BY_HAND.values(), ids=BY_HAND)
-def test_a_consent_that_was_written_by_hand_is_not_enough(confirmation, admin_user, write):
+def test_an_approval_that_was_written_by_hand_is_not_enough(confirmation, admin_user, write):
     let_go(confirmation)
     write(confirmation, admin_user)
     done = attempted(confirmation.execution)
@@ -286,7 +286,7 @@ def test_a_consent_that_was_written_by_hand_is_not_enough(confirmation, admin_us
 @pytest.mark.parametrize(
     "options", [{}, {"require_confirmation": False}, {"require_confirmation": 0}]
 )
-def test_loosened_options_loosen_nothing(agent, organization, options):
+def test_an_option_cannot_remove_the_requirement(agent, organization, options):
     factories.tool(organization)
     confirmation = call_awaiting_approval(agent, require_confirmation=True)
     row_of(confirmation).update(options=options, status="Pending")
@@ -305,7 +305,7 @@ def test_loosened_options_loosen_nothing(agent, organization, options):
         {"execution_id": "confirmed", "context": {"require_confirmation": False}},
     ],
 )
-def test_a_caller_cannot_talk_its_way_round(api, organization, asks, options):
+def test_no_parameter_of_a_caller_avoids_the_approval(api, organization, asks, options):
     answer = api.execute("echo", {"text": "x"}, options=options)
     assert answer.status_code == 202 and answer.json()["status"] == "RequiresConfirmation"
     assert never_began(attempted(Execution.objects.get(pk=answer.json()["execution_id"])))
@@ -333,7 +333,7 @@ def test_the_reaper_does_not_dispatch_a_call_that_awaits_approval(confirmation):
     assert never_began(attempted(confirmation.execution))
 
 
-def test_a_row_let_go_by_hand_is_refused_at_the_claim(confirmation):
+def test_a_row_that_was_released_by_hand_is_refused_at_the_claim(confirmation):
     let_go(confirmation)
     done = attempted(confirmation.execution)
     assert (done.status, done.error_code) == ("PermissionDenied", "confirmation_missing")
@@ -341,7 +341,7 @@ def test_a_row_let_go_by_hand_is_refused_at_the_claim(confirmation):
     assert never_began(done)
 
 
-def test_a_consent_that_was_used_is_not_used_again(confirmation, person):
+def test_an_approval_is_used_once(confirmation, person):
     approve(confirmation, person)
     Confirmation.objects.filter(pk=confirmation.pk).update(spent_at=timezone.now())
     done = attempted(confirmation.execution)
@@ -349,7 +349,7 @@ def test_a_consent_that_was_used_is_not_used_again(confirmation, person):
 
 
 @pytest.mark.parametrize("last_word", ["rejected", "expired", "void"])
-def test_what_ended_without_a_yes_does_not_run(confirmation, last_word):
+def test_a_call_without_an_approval_does_not_run(confirmation, last_word):
     Confirmation.objects.filter(pk=confirmation.pk).update(
         status=last_word, decided_at=timezone.now()
     )
@@ -358,20 +358,20 @@ def test_what_ended_without_a_yes_does_not_run(confirmation, last_word):
     assert (done.error_code, never_began(done)) == (f"confirmation_{last_word}", True)
 
 
-def test_a_replayed_yes_counts_once(confirmation, person):
+def test_a_replayed_approval_counts_once(confirmation, person):
     approve(confirmation, person)
     assert refused(at_the_browser(person), word(confirmation)) == "confirmation_decided"
     assert ConfirmationDecision.objects.filter(confirmation=confirmation).count() == 1
 
 
-def test_a_yes_after_a_no_is_too_late(confirmation, person, organization):
+def test_an_approval_after_a_rejection_is_too_late(confirmation, person, organization):
     decisions.decide(caller=at_the_browser(person), word=word(confirmation, approve=False))
     other = at_the_browser(approver(organization))
     assert refused(other, word(confirmation)) == "confirmation_decided"
     assert never_began(attempted(confirmation.execution))
 
 
-def test_a_yes_after_the_time_is_too_late(confirmation, person):
+def test_an_approval_after_the_expiry_is_too_late(confirmation, person):
     Confirmation.objects.filter(pk=confirmation.pk).update(
         expires_at=timezone.now() - timedelta(seconds=1)
     )
@@ -380,13 +380,13 @@ def test_a_yes_after_the_time_is_too_late(confirmation, person):
     assert never_began(attempted(confirmation.execution))
 
 
-def test_a_yes_after_a_cancellation_is_too_late(agent, confirmation, person):
+def test_an_approval_after_a_cancellation_is_too_late(agent, confirmation, person):
     actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
     assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
     assert never_began(attempted(confirmation.execution))
 
 
-def test_a_cancellation_after_the_yes_takes_it_back(agent, confirmation, person):
+def test_a_cancellation_after_the_approval_revokes_it(agent, confirmation, person):
     approve(confirmation, person)
     actions.cancel(caller=factories.caller(agent), execution=confirmation.execution)
     done = attempted(confirmation.execution)
@@ -442,7 +442,7 @@ CHANGES = {
 
 @pytest.mark.part("matrices", but_each=4)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_before_the_yes_voids_it(agent, organization, person, confirmation, change):
+def test_a_change_before_the_approval_voids_it(agent, organization, person, confirmation, change):
     change(agent, organization)
     assert refused(at_the_browser(person), word(confirmation)) == "confirmation_void"
     done = attempted(confirmation.execution)
@@ -453,7 +453,7 @@ def test_a_change_before_the_yes_voids_it(agent, organization, person, confirmat
 
 @pytest.mark.part("matrices", but_each=3)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_after_the_yes_voids_it(agent, organization, person, confirmation, change):
+def test_a_change_after_the_approval_voids_it(agent, organization, person, confirmation, change):
     approve(confirmation, person)
     change(agent, organization)
     done = attempted(confirmation.execution)
@@ -461,9 +461,7 @@ def test_a_change_after_the_yes_voids_it(agent, organization, person, confirmati
     assert Confirmation.objects.get(pk=confirmation.pk).status == "void"
 
 
-def test_a_no_is_still_possible_when_something_has_changed(
-    agent, organization, person, confirmation
-):
+def test_a_changed_call_can_still_be_rejected(agent, organization, person, confirmation):
     catalog.delete_tool(tool=tool(organization), by=factories.actor(organization))
     decisions.decide(caller=at_the_browser(person), word=word(confirmation, approve=False))
     assert row_of(confirmation).get().error_code == "confirmation_rejected"
@@ -513,7 +511,7 @@ SESSIONS = {
 
 @pytest.mark.parametrize("fields", SESSIONS.values(), ids=SESSIONS)
 @pytest.mark.parametrize("when", ["before the yes", "after the yes"])
-def test_a_session_that_is_another_now_voids_it(agent, asks, person, fields, when):
+def test_a_changed_session_voids_it(agent, asks, person, fields, when):
     caller = factories.caller(agent)
     session, *_ = session_actions.open_session(caller=caller, group=None, state=None)
     confirmation = call_awaiting_approval(agent, session=str(session.pk), text="x")
@@ -548,7 +546,7 @@ def together(*deeds):
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed", "crib")
-def test_of_many_at_once_one_yes_counts_and_it_runs_once(organization, confirmation):
+def test_of_many_concurrent_approvals_one_counts_and_the_call_runs_once(organization, confirmation):
     callers = [at_the_browser(approver(organization)) for _ in range(6)]
     refusal_codes = together(
         *[
@@ -562,7 +560,7 @@ def test_of_many_at_once_one_yes_counts_and_it_runs_once(organization, confirmat
 
 
 @pytest.mark.usefixtures("committed")
-def test_one_person_in_two_windows_is_one_person(organization, agent):
+def test_one_user_in_two_windows_approves_once(organization, agent):
     factories.tool(organization)
     mark_critical(organization)
     confirmation, caller = call_awaiting_approval(agent), at_the_browser(approver(organization))
@@ -575,7 +573,7 @@ def test_one_person_in_two_windows_is_one_person(organization, agent):
 
 
 @pytest.mark.usefixtures("committed")
-def test_a_yes_and_a_no_at_once_are_one_word(organization, confirmation):
+def test_a_concurrent_approval_and_rejection_are_one_decision(organization, confirmation):
     yes, no = (at_the_browser(approver(organization)) for _ in range(2))
     refusal_codes = together(
         lambda: decisions.decide(caller=yes, word=word(confirmation)),
@@ -587,7 +585,7 @@ def test_a_yes_and_a_no_at_once_are_one_word(organization, confirmation):
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed")
-def test_a_yes_and_a_cancellation_at_once_end_it_one_way(agent, organization, confirmation):
+def test_a_concurrent_approval_and_cancellation_have_one_result(agent, organization, confirmation):
     yes, caller = at_the_browser(approver(organization)), factories.caller(agent)
     together(
         lambda: decisions.decide(caller=yes, word=word(confirmation)),

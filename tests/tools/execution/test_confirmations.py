@@ -42,7 +42,7 @@ def age(confirmation, **past):
     )
 
 
-def test_a_held_call_is_a_row_a_question_an_event_and_a_record(agent, asks):
+def test_a_call_that_awaits_approval_has_a_row_a_confirmation_an_event_and_a_record(agent, asks):
     confirmation = call_awaiting_approval(agent)
     execution = confirmation.execution
     assert (execution.status, execution.attempt) == ("RequiresConfirmation", 0)
@@ -54,14 +54,14 @@ def test_a_held_call_is_a_row_a_question_an_event_and_a_record(agent, asks):
     assert record.details["confirmation"]["bound_hash"] == confirmation.bound_hash
 
 
-def test_it_waits_a_quarter_of_an_hour(agent, asks, settings):
+def test_an_approval_is_awaited_for_fifteen_minutes(agent, asks, settings):
     assert settings.CONFIRMATION_MINUTES == 15
     left = call_awaiting_approval(agent).expires_at - timezone.now()
     assert timedelta(minutes=14) < left <= timedelta(minutes=15)
 
 
 @pytest.mark.usefixtures("committed", "crib")
-def test_a_call_that_was_agreed_to_runs_once_and_says_with_whose_consent(agent, asks, person):
+def test_an_approved_call_runs_once_and_records_who_approved_it(agent, asks, person):
     confirmation = approve(call_awaiting_approval(agent), person)
     done = until(
         lambda: Execution.objects.filter(pk=confirmation.execution_id, output__isnull=False).first()
@@ -81,7 +81,7 @@ def test_a_call_that_was_agreed_to_runs_once_and_says_with_whose_consent(agent, 
     assert codes(done).count("TOOL.START") == 1
 
 
-def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
+def test_an_approval_queues_the_call_and_is_recorded(agent, asks, person):
     confirmation = approve(call_awaiting_approval(agent), person)
     assert confirmation.status == "approved"
     assert confirmation.execution.status == "Pending"
@@ -99,7 +99,7 @@ def test_a_yes_lets_it_wait_for_a_worker_and_is_on_record(agent, asks, person):
     )
 
 
-def test_a_no_ends_it_and_its_reason_reaches_the_caller(agent, asks, person):
+def test_a_rejection_ends_the_call_and_its_reason_reaches_the_caller(agent, asks, person):
     confirmation = call_awaiting_approval(agent, idempotency_key="k")
     said = word(confirmation, approve=False, reason="Not on a Friday.")
     decisions.decide(caller=at_the_browser(person), word=said)
@@ -111,7 +111,7 @@ def test_a_no_ends_it_and_its_reason_reaches_the_caller(agent, asks, person):
     assert row.idempotency_key is None
 
 
-def test_a_critical_tool_needs_two_people(agent, organization, person):
+def test_a_critical_tool_needs_two_approvals(agent, organization, person):
     tool = factories.tool(organization)
     critical(tool)
     confirmation = call_awaiting_approval(agent)
@@ -128,7 +128,7 @@ def critical(tool):
     tool.save()
 
 
-def test_one_no_of_two_ends_it(agent, organization, person):
+def test_one_rejection_ends_a_call_that_needs_two_approvals(agent, organization, person):
     critical(factories.tool(organization))
     confirmation = approve(call_awaiting_approval(agent), person)
     other = at_the_browser(approver(organization))

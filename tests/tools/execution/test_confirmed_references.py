@@ -30,7 +30,7 @@ def ask(caller, value, name):
     return admit(caller, factories.call(name, {"text": value}))
 
 
-def test_a_person_is_shown_what_was_resolved_and_evidence_is_not(agent, organization, source):
+def test_an_approver_sees_resolved_references_and_evidence_does_not(agent, organization, source):
     factories.tool(organization, "asks", requires_confirmation=True)
     execution = ask(factories.caller(agent), pointing(source), "asks")
     confirmation = Confirmation.objects.get(execution=execution)
@@ -44,7 +44,9 @@ def test_a_person_is_shown_what_was_resolved_and_evidence_is_not(agent, organiza
 
 
 @pytest.mark.parametrize("other", [{"parameters": {"text": "other"}}, {"refers_to": []}])
-def test_a_yes_is_not_for_another_value_or_reference(agent, organization, source, other):
+def test_an_approval_is_not_valid_for_another_value_or_reference(
+    agent, organization, source, other
+):
     factories.tool(organization, "asks", requires_confirmation=True)
     execution = ask(factories.caller(agent), pointing(source), "asks")
     approve(Confirmation.objects.get(execution=execution), approver(organization))

@@ -38,7 +38,7 @@ def lease_until(lease):
     return row(lease).get().lease_until
 
 
-def test_many_leases_are_looked_at_in_one_statement(running, django_assert_num_queries):
+def test_many_leases_are_checked_in_one_statement(running, django_assert_num_queries):
     leases = [running() for _ in range(5)]
     with django_assert_num_queries(1):
         check_leases(leases, connection)
@@ -83,7 +83,7 @@ def test_a_lost_fence_stops_a_run_that_was_not_cancelled(running):
     assert not lease.stop.is_set()
 
 
-def test_the_first_word_about_a_run_stands():
+def test_the_first_reason_to_stop_a_run_stays():
     lease = Lease(uuid4(), 1)
     lease.end(LEASE_LOST)
     lease.end(CANCELLED)
@@ -91,7 +91,7 @@ def test_the_first_word_about_a_run_stands():
 
 
 @pytest.mark.usefixtures("committed")
-def test_a_locked_row_waits_for_the_next_look_and_holds_up_no_other(running):
+def test_a_locked_row_waits_for_the_next_check_and_delays_no_other(running):
     locked, other = running(age_s=LONG_AGO_S), running(age_s=LONG_AGO_S)
     before = locked.renewed_at, other.renewed_at
 
@@ -110,7 +110,7 @@ def test_a_locked_row_waits_for_the_next_look_and_holds_up_no_other(running):
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed")
-def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(running, settings):
+def test_the_clock_stops_a_run_while_the_database_hangs(running, settings):
     settings.EXECUTION_LEASE_S = 3
     lease = running()
     with transaction.atomic(), connection.cursor() as cursor:
@@ -121,14 +121,14 @@ def test_the_clock_stops_a_run_while_the_database_keeps_everybody_waiting(runnin
 
 
 @pytest.mark.usefixtures("committed")
-def test_the_lease_of_a_slow_claim_runs_since_it_was_asked_for(running):
+def test_the_lease_of_a_slow_claim_starts_when_the_claim_was_sent(running):
     lease = running()
     with Leases().hold(lease.execution_id, lease.fence, since=time.monotonic() - 20) as held:
         assert held.stop.wait(LIMIT_S) and held.reason == LEASE_LOST
 
 
 @pytest.mark.usefixtures("committed")
-def test_a_cancellation_is_seen_by_the_thread_that_looks(running):
+def test_the_checking_thread_sees_a_cancellation(running):
     lease = running()
     with Leases().hold(lease.execution_id, lease.fence) as held:
         row(lease).update(cancel_requested_at=Now())
@@ -149,7 +149,7 @@ def test_a_lease_is_renewed_as_long_as_it_is_held(running, settings):
 
 @pytest.mark.part("calls")
 @pytest.mark.usefixtures("committed")
-def test_a_fault_of_one_look_does_not_end_all_looking(running, monkeypatch, caplog):
+def test_a_failed_check_does_not_end_the_thread(running, monkeypatch, caplog):
     first_fails = iter([KeyError("of ours")])
 
     def looking(leases, database):

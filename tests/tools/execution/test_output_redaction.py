@@ -39,7 +39,7 @@ def test_an_observation_that_a_template_made_holds_no_secret_of_the_output(done)
     assert "hunter2" not in str(said)
 
 
-def test_where_the_output_lies_apart_such_an_observation_is_left_out(done, settings):
+def test_a_template_observation_of_a_large_output_is_left_out(done, settings):
     settings.OUTPUT_INLINE_BYTES = 500
     execution = done()
     assert execution.output_digest and execution.observation == "a enters with hunter2"

@@ -70,7 +70,7 @@ def kept_for(organization, days):
     organization.refresh_from_db()
 
 
-def test_a_small_output_lies_in_its_row(agent, organization):
+def test_a_small_output_is_stored_in_its_row(agent, organization):
     long_tool(organization)
     done = ran(agent, 10)
     assert (done.output, done.output_digest) == ("é" * 10, "")
@@ -78,7 +78,7 @@ def test_a_small_output_lies_in_its_row(agent, organization):
     assert outputs.load_output(done) == "é" * 10
 
 
-def test_a_large_text_lies_apart_as_it_is(agent, organization):
+def test_a_large_text_is_stored_apart_as_it_is(agent, organization):
     long_tool(organization)
     done = ran(agent, 5_000)
     assert (done.output, done.output_type) == (None, outputs.TEXT)
@@ -87,7 +87,7 @@ def test_a_large_text_lies_apart_as_it_is(agent, organization):
     assert outputs.load_output(done) == "é" * 5_000
 
 
-def test_a_large_value_lies_apart_as_json(agent, organization):
+def test_a_large_value_is_stored_apart_as_json(agent, organization):
     long_tool(organization, LIST)
     done = ran(agent, 1_000)
     assert done.output_type == outputs.JSON
@@ -118,7 +118,7 @@ def test_evidence_names_the_digest(agent, organization):
     assert end.details["output_digest"] == done.output_digest
 
 
-def test_the_cache_gives_a_large_answer_again_without_a_copy(agent, organization):
+def test_the_cache_reuses_a_large_output_without_a_copy(agent, organization):
     long_tool(organization, delivery="pure", cache_ttl="PT5M",
               constraints={"allow_side_effects": False})  # fmt: skip
     first, again = ran(agent, 5_000), factories.execution(agent, "long", count=5_000)
@@ -227,7 +227,7 @@ def test_messages_stay_where_the_installation_keeps_them_for_ever(organization, 
     assert Message.objects.get(organization=organization) == row
 
 
-def test_an_answer_that_expired_is_not_given_again(agent, organization):
+def test_an_expired_output_is_not_reused(agent, organization):
     long_tool(organization, delivery="pure", cache_ttl="P30D",
               constraints={"allow_side_effects": False})  # fmt: skip
     done = past_execution(agent, 5_000)
@@ -297,7 +297,7 @@ def test_an_output_that_does_not_fit_the_template_is_observed_as_it_is(agent, or
     assert execution.observation == '{"echo": {"text": "x"}}'
 
 
-def test_what_is_over_cannot_be_given_another_output(agent, organization):
+def test_an_ended_execution_cannot_get_another_output(agent, organization):
     long_tool(organization)
     done = ran(agent, 10)
     row = Execution.objects.filter(pk=done.pk)

@@ -116,7 +116,7 @@ def test_a_reference_without_a_path_is_the_whole_output(agent, organization, sou
     "path", ["/output/ghost", "/output/items/2", "/output/items/-", "/output/items/00",
              "/output/items/-1", "/output/count/0", "/output/", "/output/items/" + "9" * 30]
 )  # fmt: skip
-def test_a_path_to_nothing_is_named(agent, source, path):
+def test_a_path_without_a_value_is_named_in_the_error(agent, source, path):
     refusal = refused(factories.caller(agent), pointing(source, path))
     assert refusal.code == "reference_path"
     assert refusal.details["errors"][0]["place"] == "/text"
@@ -261,7 +261,7 @@ def test_a_value_that_holds_a_reference_is_not_passed_on(agent, echo):
     assert refused(factories.caller(agent), pointing(trap, "/output/a")).code == "reference_nested"
 
 
-def test_their_number_is_bounded(agent, organization, source):
+def test_the_number_of_references_is_limited(agent, organization, source):
     anything = {"type": "object", "properties": {"text": {}}}
     factories.tool(organization, "any", parameters=None, input_schema=anything)
     caller = factories.caller(agent)
@@ -270,7 +270,7 @@ def test_their_number_is_bounded(agent, organization, source):
     assert refused(caller, [pointing(uuid4()) for _ in range(9)], "any").code == "reference_limit"
 
 
-def test_in_a_batch_their_number_is_bounded_for_each_input(organization, echo):
+def test_in_a_batch_the_number_of_references_is_limited_for_each_input(organization, echo):
     factories.install(organization)
     agent = factories.agent(organization, groups=["default", "composition"])
     source = end_execution(factories.execution(agent), output=OUTPUT)
@@ -287,7 +287,7 @@ def test_in_a_batch_their_number_is_bounded_for_each_input(organization, echo):
             ask(*wrong)
 
 
-def test_their_size_is_bounded(agent, echo):
+def test_the_size_of_referenced_values_is_limited(agent, echo):
     large = end_execution(factories.execution(agent), output="x" * (3 * 1024 * 1024))
     value = [pointing(large, "/output")] * 2
     assert refused(factories.caller(agent), value).code == "reference_large"
@@ -323,7 +323,7 @@ def test_what_is_confirmed_is_what_was_resolved_and_runs(agent, organization, so
     assert until(row.first).output == {"echo": {"text": SECRET}}
 
 
-def test_who_may_not_read_the_source_any_more_may_not_have_it_used(organization, echo, source):
+def test_a_caller_who_may_no_longer_read_the_source_is_refused(organization, echo, source):
     person = caller_person(organization, echo)
     factories.permit(person, "view_execution")
     execution = ask(calling(person), pointing(source))

@@ -34,7 +34,7 @@ def end_execution(execution: Execution, **fields: Any) -> Execution:
     return Execution.objects.get(pk=execution.pk)
 
 
-def test_it_is_the_same_call_in_the_name_of_both(
+def test_a_retry_is_the_same_call_with_user_and_agent(
     me: Caller, failed: Execution, agent: Agent
 ) -> None:
     made = Execution.objects.get(pk=retries.retry_call(person=me, execution=failed).pk)
@@ -45,21 +45,21 @@ def test_it_is_the_same_call_in_the_name_of_both(
     assert (record.actor, record.details["retry_of"]) == (agent.slug, str(failed.pk))
 
 
-def test_it_is_made_once(me: Caller, failed: Execution) -> None:
+def test_a_call_is_retried_once(me: Caller, failed: Execution) -> None:
     retries.retry_call(person=me, execution=failed)
     with pytest.raises(Conflict, match="retried already"):
         retries.retry_call(person=me, execution=failed)
     assert Execution.objects.filter(retry_of=failed.pk).count() == 1
 
 
-def test_two_at_once_make_one(me: Caller, failed: Execution, monkeypatch) -> None:
+def test_two_concurrent_retries_make_one_call(me: Caller, failed: Execution, monkeypatch) -> None:
     retries.retry_call(person=me, execution=failed)
     monkeypatch.setattr(retries, "find_retry", lambda execution: None)  # read before the retry
     with pytest.raises(Conflict, match="retried already"):
         retries.retry_call(person=me, execution=failed)
 
 
-def test_who_may_not_act_as_the_agent_does_not_retry(
+def test_a_user_who_may_not_impersonate_the_agent_cannot_retry(
     organization: Organization, failed: Execution
 ) -> None:
     user = factories.person(organization)
@@ -77,7 +77,7 @@ def test_who_may_not_act_as_the_agent_does_not_retry(
         ({"status": "Timeout", "error_details": {"effect_possible": True}}, "could do it twice"),
     ],
 )
-def test_what_may_have_had_its_effect_is_not_repeated(
+def test_a_call_with_a_possible_effect_is_not_retried(
     me: Caller, organization: Organization, agent: Agent, fields: dict[str, Any], why: str
 ) -> None:
     factories.tool(organization)
@@ -119,7 +119,7 @@ def test_secrets_that_the_person_may_not_see_are_not_sent_by_them(
         retries.retry_call(person=me, execution=execution)
 
 
-def test_ones_own_call_is_retried_by_oneself(organization: Organization) -> None:
+def test_a_users_own_call_is_retried_by_that_user(organization: Organization) -> None:
     factories.tool(organization)
     mine, other = (at_the_browser(factories.superuser(organization)) for _ in range(2))
     made = admit(mine, factories.call("echo", {"text": "x"}))

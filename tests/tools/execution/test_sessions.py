@@ -149,7 +149,7 @@ def test_an_unused_session_is_closed_in_time(agent, organization, workflow, sett
 
 
 @pytest.mark.part("calls")
-def test_sessions_that_can_go_nowhere_are_counted(agent, organization, workflow):
+def test_sessions_without_a_next_state_are_counted(agent, organization, workflow):
     opened(agent)
     opened(agent, group=[], state="nowhere")
     lost = [opened(agent, group=["write"], state="nowhere") for _ in range(2)]
@@ -205,7 +205,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("word", "fields"), ENDINGS.items(), ids=ENDINGS)
-def test_what_did_not_succeed_leaves_the_state(agent, organization, word, fields):
+def test_a_failed_call_does_not_change_the_state(agent, organization, word, fields):
     factories.tool(organization, "leads", state="elsewhere", **fields)
     session = opened(agent)
     call = attempted(queue_call(agent, session, "leads", timeout_s=0.5))
@@ -529,7 +529,7 @@ def test_large_arguments_and_observations_are_cut_in_the_history(agent, organiza
     assert (step.arguments, len(step.seen)) == (None, session_actions.MOST_OBSERVATION)
 
 
-def test_who_may_read_and_who_may_close_a_session(agent, organization):
+def test_a_session_is_read_and_closed_with_permission(agent, organization):
     session = opened(agent)
     person, auditor, manager = (factories.person(organization) for _ in range(3))
     factories.permit(auditor, "view_session")

@@ -184,5 +184,5 @@ def machine(organization):
 
 
 @examples(4, 15)
-def test_sessions_are_where_the_model_says(organization, max_examples):
+def test_sessions_agree_with_the_model(organization, max_examples):
     run_state_machine_as_test(machine(organization), settings=of_machine(max_examples, 20))
