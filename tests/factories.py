@@ -4,10 +4,11 @@ import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
 from django.contrib.auth.models import Permission
+from django.db import transaction
 from django.db.models import DateTimeField, Value
 from django.db.models.functions import Least
 from django.utils import timezone
@@ -142,13 +143,20 @@ def permit(user: User, *codenames: str) -> None:
     user.user_permissions.add(*found)
 
 
+def claim(execution_id: UUID, worker: str = "gone", **options: Any) -> Execution | None:
+    """The row that a worker has taken, without its gates; None where it may not."""
+    with transaction.atomic():
+        found = Execution.objects.candidate(execution_id, **options)
+        taken = found and Execution.objects.take(found, worker=worker, lease_s=60)
+    return found if taken else None
+
+
 def claimed(execution: Execution, times: int = 1, worker: str = "gone") -> Execution:
     """Claimed as often by workers of which each but the last has lost it again."""
     for again in range(times):
         if again:
             release(execution)
-        won = Execution.objects.claim(execution.pk, worker=worker, lease_s=60)
-        assert won is not None
+        assert claim(execution.pk, worker=worker) is not None
     return Execution.objects.get(pk=execution.pk)
 
 

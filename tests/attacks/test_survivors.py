@@ -212,7 +212,7 @@ def templates_of(sandboxd: int) -> list[int]:
 
 
 def _command_of(pid: int) -> bytes:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
 

@@ -77,7 +77,7 @@ def _charges(what: str, agent: Agent) -> None:
 
 def _charge(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> None:
     identifier, request = new_id(), EffectiveRequest.from_options(None, None)
-    budgets.reserve(
+    allowance_fixtures.reserve(
         identifier, caller=caller, tool=tool, asked=request, snapshot=snapshot, cost=PRICE
     )
     budgets.settle(identifier, spent=PRICE)

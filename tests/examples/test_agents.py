@@ -41,7 +41,7 @@ each_program = pytest.mark.parametrize(
 GUARDED = str(CHECKOUT / "tests" / "frameworks" / "loopback_guard.py")
 SEND_EVERY_NAME = ["plain_http.py", "langchain_agent.py"]  # the others refuse one themselves
 X = {"text": "x"}
-RAN = ("Success", "", ["TOOL.ACCEPT", "TOOL.START", "STATE.TRANSITION", "TOOL.END"])
+RAN = ("Success", "", ["TOOL.ACCEPT", "TOOL.START", "TOOL.END", "STATE.TRANSITION"])
 
 
 def refused(code):

@@ -36,9 +36,8 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
         "validate_arguments": (f"{_CALL}:arguments",),
     },
     _ACCEPTANCE: {
-        "confirm_rate": ("tools/limits/rate_limits.py:confirm",),
         "find_need": (f"{_ACCEPTANCE}:find_need", f"{_CALL}:confirmation"),
-        "reserve_budget": ("tools/limits/budgets.py:reserve",),
+        "reserve_budget": ("tools/limits/budgets.py:refusing",),
         "hold": ("tools/execution/confirmations.py:hold",),
     },
     _CLAIM: {
@@ -47,7 +46,6 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
         "outputs.check_references": ("tools/execution/outputs.py:check_references",),
         "check_signature": (f"{_CLAIM}:check_signature",),
         "confirmations.spend": ("tools/execution/confirmations.py:spend",),
-        "record_start": (f"{_CLAIM}:record_start",),
     },
 }
 # Functions that refuse beside the gate's own, by the name of the gate.
@@ -57,7 +55,7 @@ _REFUSING: dict[str, tuple[str, ...]] = {
     "FAN_OUT": ("tools/limits/answers.py:check_fan_out",),
     "LICENSE": (f"{_LICENSE}:_seated",),
     "RATE": ("tools/limits/rate_limits.py:count",),
-    "BUDGET": ("tools/limits/budgets.py:reserve",),
+    "BUDGET": ("tools/limits/budgets.py:refusing",),
     "CONFIRMATION": ("tools/policy/approval_requirements.py:requirement_of",),
 }
 
@@ -99,16 +97,30 @@ GATES: tuple[Gate, ...] = (
     (
         "a call that begins as it is accepted with a halted log",
         _EXECUTION,
-        'accountable AS (SELECT 1 WHERE {HALTED_REASON_SQL.format(name="%(log)s")} IS NULL),',
-        "accountable AS (SELECT 1),",
-        ("tools/execution/accept.py:write_begun",),
+        'NOT_HALTED = HALTED_REASON_SQL.format(name="%(log)s") + " IS NULL"',
+        'NOT_HALTED = "%(log)s::text IS NOT NULL"',
+        ("tools/execution/accept.py:write",),
+    ),
+    (
+        "a claim without its START",
+        _CLAIM,
+        "evidence = start_evidence(performance) if starts else []",
+        "evidence = []",
+        (f"{_CLAIM}:start_evidence",),
+    ),
+    (
+        "acceptance without the count of PostgreSQL",
+        _ACCEPTANCE,
+        "conditions.append(rate_limits.NO_HITS)",
+        "pass",
+        ("tools/limits/rate_limits.py:confirm",),
     ),
     (
         "a claim that keeps the fence",
         _EXECUTION,
         "SET status = %(running)s, fence = fence + 1, worker = %(worker)s,",
         "SET status = %(running)s, fence = greatest(fence, 1), worker = %(worker)s,",
-        ("tools/execution/requeue.py:record_late", f"{_EXECUTION}:_claimed"),
+        ("tools/execution/requeue.py:record_late", f"{_EXECUTION}:take"),
     ),
     (
         "an end without the fence",
@@ -155,8 +167,8 @@ GATES: tuple[Gate, ...] = (
     (
         "executions of every organization",
         "tools/execution/outputs.py",
-        "here = Execution.objects.filter(organization_id=caller.organization_id)",
-        "here = Execution.objects.all()",
+        "rows = Execution.objects.filter(organization_id=caller.organization_id)",
+        "rows = Execution.objects.all()",
         (),
     ),
     (

@@ -4,18 +4,18 @@ Read `ACCEPTANCE` from left to right. A call whose answer is known is answered h
 a person is held here, any other waits for a worker. Whether a person is needed is found out before
 the price, for a held call is never answered from the cache; it is asked for after the budget.
 
-The execution, its evidence and its request record are written by one statement, `write`. Most calls
-need no other, and so no transaction.
+The execution, what it reserves, its evidence and its request record are written by one statement,
+`write`, which also looks once more at what may not have changed. Most calls need no other, and so
+no transaction.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from audit.actions import insert_with_evidence, record, writing_evidence
@@ -32,8 +32,10 @@ from tools.definitions.results import REFUSED, EventType, Status
 from tools.execution import cache, claim, confirmations, events
 from tools.execution.call import Admission
 from tools.execution.claim import start_evidence
-from tools.limits import budgets, rate_limits
+from tools.limits import rate_limits
+from tools.limits.budgets import RESERVATION_REFUSED, RESERVE_PARTS
 from tools.models import Execution
+from tools.models.execution_queryset import NOT_HALTED
 from tools.policy import gates
 from tools.policy.gates import Stage
 from tools.policy.questions import Gate
@@ -84,20 +86,8 @@ def build_row(admission: Admission, status: Status, **ended: Any) -> Execution:
 
 
 def write_rows(execution: Execution, *belonging: InsertRow) -> None:
-    """Raises `Unwritable` where evidence cannot be written, `IntegrityError` where another row has
-    the execution's idempotency key or its place."""
+    """Of a call that was refused. Raises `Unwritable` where evidence cannot be written."""
     insert_with_evidence(Execution.objects.insert_of(execution), *belonging)
-    transaction.on_commit(partial(events.notify_pages, execution.pk))
-
-
-def write_begun(execution: Execution, belonging: Sequence[InsertRow], *, log: str) -> None:
-    """The same of a call that this process performs. Raises `AuditHalted` too."""
-    with writing_evidence():
-        begun = Execution.objects.begin(
-            execution, belonging, log=log, lease_s=settings.EXECUTION_LEASE_S
-        )
-    if not begun:
-        raise audit_halted()
     transaction.on_commit(partial(events.notify_pages, execution.pk))
 
 
@@ -126,16 +116,9 @@ def accept(admission: Admission) -> Execution:
 def begin(admission: Admission) -> None:
     """The steps that follow change rows, together or not at all. Where `write` is the only one that
     does, its statement is a transaction by itself."""
-    definition = admission.resolved.definition
-    writes_alone = (
-        admission.need is None
-        and admission.session is None
-        and admission.rate is None
-        and definition.cache_ttl_s is None
-        and not budgets.applies(admission.caller, admission.resolved, admission.snapshot)
-    )
-    if not writes_alone:
+    if admission.need is not None or admission.resolved.definition.cache_ttl_s is not None:
         admission.transaction.enter_context(transaction.atomic())
+        confirm_rate(admission)
 
 
 def confirm_rate(admission: Admission) -> None:
@@ -144,6 +127,7 @@ def confirm_rate(admission: Admission) -> None:
     admission.limits.rate_state = rate_limits.confirm(
         rate, caller=admission.caller, tool=admission.resolved
     )
+    admission.limits.rate_confirmed = True
 
 
 def find_need(admission: Admission) -> None:
@@ -193,9 +177,41 @@ def write(admission: Admission) -> None:
     if admission.performance is not None:
         belonging += start_evidence(admission.performance)
         belonging.append(events.first_event(admission.execution.pk, EventType.STARTED))
-        write_begun(admission.execution, belonging, log=admission.caller.organization)
-    else:
-        write_rows(admission.execution, *belonging)
+    if not _write_accepted(admission, belonging):
+        with transaction.atomic():
+            confirm_rate(admission)
+            if not _write_accepted(admission, belonging):
+                raise audit_halted()
+    transaction.on_commit(partial(events.notify_pages, admission.execution.pk))
+
+
+def _write_accepted(admission: Admission, belonging: list[InsertRow]) -> bool:
+    """False where the statement found that its audit log is halted, or that the rate is to be
+    confirmed. Raises `Unwritable`, `QuotaExceeded`, and `IntegrityError` where another row has
+    the execution's idempotency key or its place."""
+    execution, limits = admission.accepted, admission.limits
+    conditions: list[str] = []
+    parameters: dict[str, Any] = {}
+    if admission.performance is not None:
+        conditions.append(NOT_HALTED)
+        parameters["log"] = admission.caller.organization
+    if admission.rated_by == rate_limits.REDIS and not limits.rate_confirmed:
+        conditions.append(rate_limits.NO_HITS)
+        parameters |= rate_limits.lock_parameters(admission.caller, admission.resolved)
+    with writing_evidence(), ExitStack() as refusing:
+        if limits.reservation is None:
+            return Execution.objects.accept(
+                execution, belonging, conditions=conditions, parameters=parameters
+            )
+        refusing.enter_context(limits.reservation.refusing())
+        return Execution.objects.accept(
+            execution,
+            belonging,
+            conditions=conditions,
+            before=RESERVE_PARTS,
+            refused=RESERVATION_REFUSED,
+            parameters=parameters | limits.reservation.parameters(execution.pk),
+        )
 
 
 def _evidence(admission: Admission) -> list[InsertRow]:
@@ -261,7 +277,6 @@ Step = Callable[[Admission], None]
 ACCEPTANCE: tuple[Step, ...] = (
     find_need,
     begin,
-    confirm_rate,
     find_price,
     reserve_budget,
     claim.take_place,

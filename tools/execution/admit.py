@@ -26,7 +26,7 @@ from tools.definitions.values import strict_json
 from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
 from tools.execution import events, outputs, sessions
 from tools.execution.accept import accept, ask_gates, build_row, write_rows
-from tools.execution.call import Admission, Call
+from tools.execution.call import Admission, Call, CallFacts, read_facts
 from tools.execution.finish import transitions_of
 from tools.licensing.license_coverage import license_warnings
 from tools.limits import load_shedder
@@ -95,13 +95,14 @@ def admit(caller: Caller, call: Call) -> Execution:
 
     Raises `NotFound` for a tool that is not there, and `Malformed` for what cannot be a call.
     """
-    return admit_waiting(caller, call, 0.0).accepted
+    return admit_waiting(caller, call, 0.0, read_facts(caller, session=call.session)).accepted
 
 
-def admit_waiting(caller: Caller, call: Call, wait_s: float) -> Admission:
-    """The same of a caller who waits so long. Where this process is to perform the call, the
-    admission has its performance, and the place that is to be closed after it."""
-    admission = Admission(caller, call, wait_s=wait_s)
+def admit_waiting(caller: Caller, call: Call, wait_s: float, facts: CallFacts) -> Admission:
+    """The same for a caller who waits so long, with the facts that were read. Where this process
+    is to perform the call, the admission has its performance, and the place that is to be closed
+    after it."""
+    admission = Admission(caller, call, facts, wait_s=wait_s)
     try:
         for step in ADMISSION:
             step(admission)

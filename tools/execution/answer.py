@@ -17,7 +17,7 @@ from tools.definitions.results import FINAL, OPEN, REFUSED, Status
 from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused
 from tools.execution import confirmations, dispatch, events, sessions
 from tools.execution.admit import admit_waiting
-from tools.execution.call import Call
+from tools.execution.call import Call, CallFacts, read_facts
 from tools.execution.dispatch import wake_workers
 from tools.execution.outputs import readable_executions
 from tools.execution.perform import perform_here
@@ -129,7 +129,8 @@ def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
     """
     deadline = time.monotonic() + wait_s
     with events.listen(call.id) as listener:
-        execution = _earlier_execution(caller, call) or _admit_and_start(caller, call, wait_s)
+        facts = _read_facts(caller, call)
+        execution = _earlier_execution(call, facts) or _admit_and_start(caller, call, wait_s, facts)
         if execution.pk == call.id:
             return _at_its_end(execution, listener, deadline)
     with events.listen(execution.pk) as listener:
@@ -233,12 +234,12 @@ def _at_its_end(
     return execution
 
 
-def _admit_and_start(caller: Caller, call: Call, wait_s: float) -> Execution:
+def _admit_and_start(caller: Caller, call: Call, wait_s: float, facts: CallFacts) -> Execution:
     try:
-        admission = admit_waiting(caller, call, wait_s)
+        admission = admit_waiting(caller, call, wait_s, facts)
     except (IntegrityError, sessions.Overtaken) as error:
         # Two requests with one key at the same moment: the other one's row stands.
-        earlier = _earlier_execution(caller, call)
+        earlier = _earlier_execution(call, _read_facts(caller, call))
         if earlier is not None:
             return earlier
         if isinstance(error, sessions.Overtaken) or ONE_OPEN_PER_SESSION in str(error):
@@ -265,18 +266,16 @@ def _covers_tool(caller: Caller, call: Call) -> bool:
     return call.at_its_door or caller.token_tools is None or call.tool_name in caller.token_tools
 
 
-def _earlier_execution(caller: Caller, call: Call) -> Execution | None:
-    if call.idempotency_key is None or not _covers_tool(caller, call):
+def _read_facts(caller: Caller, call: Call) -> CallFacts:
+    key = call.idempotency_key if _covers_tool(caller, call) else None
+    return read_facts(caller, key=key, session=call.session)
+
+
+def _earlier_execution(call: Call, facts: CallFacts) -> Execution | None:
+    """The execution that has the call's idempotency key. Raises `Mismatch`."""
+    if facts.earlier is None:
         return None
-    found = (
-        Execution.objects.shown()
-        .filter(
-            organization_id=caller.organization_id,
-            user_id=caller.user_id,
-            idempotency_key=call.idempotency_key,
-        )
-        .first()
-    )
+    found = Execution.objects.shown().filter(pk=facts.earlier).first()
     if found is not None and found.fingerprint != call.fingerprint:
         raise Mismatch(
             "This idempotency key was used for another request. Use a new key for a new request."

@@ -98,12 +98,47 @@ class Hit:
     warnings: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What the database has of a call before it is admitted: the execution that has its idempotency
+    key, and its caller's session."""
+
+    earlier: UUID | None = None
+    session: Session | None = None
+    open_execution: UUID | None = None  # of the session: its one call that is not over
+    session_pinned: bool = False  # whether the session pins versions
+
+
+def read_facts(caller: Caller, *, key: str | None = None, session: str | None = None) -> CallFacts:
+    """By one statement; by none where the call has neither a key nor a session."""
+    if key is None and session is None:
+        return CallFacts()
+    return CallFacts(
+        *Execution.objects.call_facts(
+            organization_id=caller.organization_id,
+            user_id=caller.user_id,
+            key=key,
+            session_id=_session_id(session),
+        )
+    )
+
+
+def _session_id(text: str | None) -> UUID | None:
+    """None for anything but the canonical form: Python's own reader takes more."""
+    try:
+        found = UUID(text or "")
+    except ValueError:
+        return None
+    return found if str(found) == (text or "").lower() else None
+
+
 @dataclass
 class Admission:
     """A call on its way through the gates."""
 
     caller: Caller
     call: Call
+    facts: CallFacts = field(default_factory=CallFacts)
     asked: EffectiveRequest = field(init=False)
     parameters: dict[str, Any] = field(init=False)  # of the call, with its references resolved
     refers_to: list[dict[str, Any]] = field(default_factory=list)
@@ -127,8 +162,10 @@ class Admission:
     def __post_init__(self) -> None:
         self.asked = EffectiveRequest.from_options(self.call.group, self.call.state)
         self.parameters = self.call.parameters
-        self.limits = CountedLimits(self.call.id)
-        self.snapshot = pins.snapshot_for(self.caller, self.call.session)
+        self.limits = CountedLimits()
+        session = self.facts.session
+        pinned_in = session.pk if session and self.facts.session_pinned else None
+        self.snapshot = pins.snapshot_for(self.caller, pinned_in)
 
     def give_place_back(self) -> None:
         """Where the call has one: it is not performed here after all."""

@@ -9,7 +9,7 @@ free, goes to the workers.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from audit.actions import record
+from audit.actions import record, writing_evidence
 from audit.events import Event, Outcome
 from audit.inserts import InsertRow
 from config.logs import request_id
@@ -28,7 +28,7 @@ from tools.catalog.registry import catalog_tool
 from tools.catalog.signatures import versions
 from tools.catalog.signatures.version_signatures import ALTERED
 from tools.catalog.snapshot import CatalogTool, Snapshot
-from tools.definitions.results import FINAL, EventType, Status
+from tools.definitions.results import FINAL, Status
 from tools.definitions.vocabulary import SIGNATURE_INVALID
 from tools.errors import Malformed, Refused
 from tools.execution import cache, confirmations, dispatch, events, outputs, sessions
@@ -118,15 +118,6 @@ def check_signature(performance: Performance) -> None:
         )
 
 
-def record_start(performance: Performance) -> None:
-    """No record, no run: this stands in the claim's transaction."""
-    execution = performance.execution
-    if performance.result is not None or execution.parked_below is not None:
-        return
-    evidence = start_evidence(performance)
-    events.append_event(execution.pk, EventType.STARTED, evidence=evidence)
-
-
 def _admitted_tool(execution: Execution, snapshot: Snapshot) -> CatalogTool:
     """The version that was admitted: the catalog's, or, when that was replaced, its own row."""
     tool = snapshot.tool(execution.tool_name)
@@ -142,43 +133,74 @@ def claim(
     younger_than: timedelta | None = None,
     seat: Seat | None = None,
 ) -> Performance | None:
-    """Take the execution, ask every gate again and record the start, in one transaction.
+    """Read the execution, ask every gate again, take it and record its start.
 
     It may have ended there: it was refused now, or its answer is in the cache; it has its result
     then. None when another worker has it, or when it is over. Also while another execution works
-    its answer out, or its organization has no seat: the claim is undone then, and the row waits on.
+    its answer out, or its organization has no seat: nothing is written then, and the row waits on.
     """
-    with suppress(cache.Parked, NoPlace), transaction.atomic():
-        return _claim_row(execution_id, worker, younger_than, seat)
-    return None
-
-
-def _claim_row(
-    execution_id: UUID, worker: str, younger_than: timedelta | None, seat: Seat | None
-) -> Performance | None:
-    execution = Execution.objects.claim(
-        execution_id,
-        worker=worker,
-        lease_s=settings.EXECUTION_LEASE_S,
-        younger_than=younger_than,
-        full=seat.full if seat else (),
+    execution = Execution.objects.candidate(
+        execution_id, younger_than=younger_than, full=seat.full if seat else ()
     )
     if execution is None:
         return None
-    if seat:
-        seat.take(execution.organization_id)
+    with suppress(cache.Parked, NoPlace, NotTaken):
+        if seat:
+            seat.take(execution.organization_id)
+        return _claim_candidate(execution, worker)
+    return None
+
+
+class NotTaken(Exception):
+    """Another worker was faster, or there is no room for the call."""
+
+
+def _claim_candidate(execution: Execution, worker: str) -> Performance:
+    """Most calls are taken by one statement; where a step changes rows too, or the call ends here,
+    it is all or nothing."""
     request_id.set(execution.request_id)
     caller = caller_of_execution(execution)
-    snapshot = pins.snapshot_for(caller, execution.session_id)
+    pinned_in = execution.session_id if execution.session_pinned else None
+    snapshot = pins.snapshot_for(caller, pinned_in)
     tool = _admitted_tool(execution, snapshot)
     performance = Performance(execution, tool, caller, snapshot, worker)
-    for step in CLAIM:
-        step(performance)
-    if performance.result is not None:
-        finish(performance)
-    said = events.notify_pages if performance.result is None else events.notify_waiters
-    transaction.on_commit(partial(said, execution_id))
+    with ExitStack() as together:
+        if _changes_more(performance):
+            together.enter_context(transaction.atomic())
+        for step in CLAIM:
+            step(performance)
+        if performance.result is not None:
+            together.enter_context(transaction.atomic())
+        take(performance)
+        if performance.result is not None:
+            finish(performance)
+        notify = events.notify_pages if performance.result is None else events.notify_waiters
+        transaction.on_commit(partial(notify, execution.pk))
     return performance
+
+
+def _changes_more(performance: Performance) -> bool:
+    """Whether a step of `CLAIM` may change or lock a row beside the call's own."""
+    execution = performance.execution
+    return (
+        execution.held
+        or execution.limited
+        or execution.parent_id is not None  # it may begin on the approval of a batch
+        or bool(execution.cache_key)
+    )
+
+
+def take(performance: Performance) -> None:
+    """No record, no run: START is written by the statement that takes the row. Raises `NotTaken`,
+    and `Unwritable`."""
+    execution = performance.execution
+    starts = performance.result is None and execution.parked_below is None
+    evidence = start_evidence(performance) if starts else []
+    with writing_evidence():
+        if not Execution.objects.take(
+            execution, evidence, worker=performance.worker, lease_s=settings.EXECUTION_LEASE_S
+        ):
+            raise NotTaken
 
 
 def take_place(admission: Admission) -> None:
@@ -235,6 +257,7 @@ def start_evidence(performance: Performance) -> list[InsertRow]:
     """The rows of its record. Its payload is small, and shows before the run that the result's will
     find room."""
     execution = performance.execution
+    begun = execution.status == Status.RUNNING  # as it is accepted; else by what takes it
     evidence: list[InsertRow] = []
     record(
         Event.TOOL_START,
@@ -252,8 +275,8 @@ def start_evidence(performance: Performance) -> list[InsertRow]:
             "version": performance.tool.version,
             "isolation": performance.level,
             "sandbox_profile": performance.definition.sandbox_profile,
-            "attempt": execution.attempt,
-            "fence": execution.fence,
+            "attempt": execution.attempt + (not begun),
+            "fence": execution.fence + (not begun),
             "worker": performance.worker,
             **execution.parentage,
         },
@@ -270,5 +293,4 @@ CLAIM: tuple[Step, ...] = (
     check_signature,
     confirmations.spend,
     cache.at_claim,
-    record_start,
 )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from decimal import Decimal
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -24,6 +25,7 @@ from tools.execution.call import PackedOutput, Performance, Result
 from tools.execution.outputs import observation_of
 from tools.execution.requeue import EFFECT, record_late
 from tools.limits import budgets
+from tools.limits.budgets import REACHED, SETTLE_PARTS
 from tools.models import Execution
 from tools.models.execution_queryset import EFFECT_POSSIBLE, Ending
 from tools.policy.questions import EffectiveRequest
@@ -55,34 +57,53 @@ def _write_end(performance: Performance, result: Result) -> None:
 def _finished(performance: Performance, result: Result) -> bool:
     """False when the fence was lost, or the success of a cancelled call came too late.
 
-    The end and its evidence are one statement; most calls need no other, and so no transaction.
+    The end, what it costs and its evidence are one statement; most calls need no other, and so no
+    transaction.
     """
     execution, success = performance.execution, result.status == Status.SUCCESS
-    packed = (
-        (result.packed_output or outputs.pack_output(result.output))
-        if success
-        else outputs.NO_OUTPUT
-    )
+    packed = outputs.NO_OUTPUT
+    if success:
+        packed = result.packed_output or outputs.pack_output(result.output)
     ending = _ending(performance, result, packed)
     evidence = _end_evidence(performance, result, packed)
     alone = not packed.content and not _settles_more(performance)
     with nullcontext() if alone else transaction.atomic():
         with writing_evidence():
-            at = Execution.objects.finish(execution.pk, execution.fence, ending, evidence)
-        if at is None:
+            ended = Execution.objects.finish(
+                execution.pk,
+                execution.fence,
+                ending,
+                evidence,
+                **_settlement(performance, result),
+            )
+        if ended is None:
             return False
         outputs.store_output(execution.organization_id, packed)
         for step in SETTLEMENT:
             step(performance, result)
-    ending.apply(execution, at)
+    ending.apply(execution, ended[0])
+    if execution.reserved:
+        budgets.record_alerts((ended[1], ended[2]))
     _count_end(performance, result)
     return True
 
 
+def _settlement(performance: Performance, result: Result) -> dict[str, Any]:
+    """What the statement adds where a call reserved something: a run that succeeded or may have had
+    its effect is paid for; one that was refused is not."""
+    if not performance.execution.reserved:
+        return {}
+    spent = None if _was_refused(performance, result) else _final_cost(performance, result)
+    return {
+        "before": SETTLE_PARTS,
+        "returning": REACHED,
+        "parameters": budgets.settled_parameters(spent),
+    }
+
+
 def _settles_more(performance: Performance) -> bool:
     """Whether a step of `SETTLEMENT` may change a row."""
-    moves = performance.definition.raw["state"] is not None
-    return performance.execution.reserved or moves or bool(performance.leads)
+    return performance.definition.raw["state"] is not None or bool(performance.leads)
 
 
 def _mention_earlier_effect(performance: Performance, result: Result) -> None:
@@ -117,16 +138,6 @@ def _discarded_result(performance: Performance) -> Result:
         error_details={} if pure else dict(EFFECT_POSSIBLE),
         metrics=performance.result.metrics if performance.result else {},
     )
-
-
-def settle_budget(performance: Performance, result: Result) -> None:
-    """A run that succeeded or may have had its effect is paid for; one that was refused is not."""
-    if not performance.execution.reserved:
-        return
-    if _was_refused(performance, result):
-        budgets.release(performance.execution.pk)
-    else:
-        budgets.settle(performance.execution.pk, spent=_final_cost(performance, result))
 
 
 def _was_refused(performance: Performance, result: Result) -> bool:
@@ -268,4 +279,4 @@ def transitions_of(execution: Execution) -> list[dict[str, str]]:
 
 Settling = Callable[[Performance, Result], None]
 # In the transaction that writes the result, for the holder of the fence alone.
-SETTLEMENT: tuple[Settling, ...] = (settle_budget, sessions.move, cache.keep)
+SETTLEMENT: tuple[Settling, ...] = (sessions.move, cache.keep)

@@ -19,7 +19,7 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
-from tools.execution.call import Admission, Call, Performance, Result
+from tools.execution.call import Admission, Call, Performance, Result, read_facts
 from tools.models import Execution, OpenExecution, Session, StateTransition
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
@@ -42,11 +42,13 @@ def enter(admission: Admission) -> None:
     Raises `NotFound` if the session is not the caller's, `Conflict` if it is closed, busy, or
     differs from the groups or the state of the call.
     """
-    caller, call = admission.caller, admission.call
-    session = find_own_session(caller, call.session or "")
+    caller, call, facts = admission.caller, admission.call, admission.facts
+    session = facts.session
+    if session is None:
+        raise NotFound("There is no such session among yours.", code="session_not_found")
     _check_open(caller, session, subject=admission.resolved.name)
     _check_group_and_state(caller, session, call.group, call.state, tool=admission.resolved)
-    if not admission.resolved.definition.composite and find_open_execution(session.pk) is not None:
+    if not admission.resolved.definition.composite and facts.open_execution is not None:
         raise Overtaken("Another call of this session is not over yet.")
     admission.session = session
     admission.asked = EffectiveRequest.from_options(session.groups, session.state)
@@ -64,16 +66,10 @@ def session_request(
 
 def find_own_session(caller: Caller, identifier: str) -> Session:
     """The caller's session with this id. Raises `NotFound` for any other."""
-    session_id = _parse_identifier(identifier)
-    session = (
-        session_id
-        and Session.objects.filter(
-            pk=session_id, organization_id=caller.organization_id, user_id=caller.user_id
-        ).first()
-    )
-    if not session:
+    facts = read_facts(caller, session=identifier)
+    if facts.session is None:
         raise NotFound("There is no such session among yours.", code="session_not_found")
-    return session
+    return facts.session
 
 
 def find_open_execution(session_id: UUID) -> UUID | None:
@@ -95,17 +91,21 @@ def busy(caller: Caller, call: Call) -> Conflict:
 
 
 def ask_again(performance: Performance) -> None:
-    """Checks at the claim, with the session's row locked, that its state is still the call's.
+    """Checks at the claim that the session is still what the call was asked in, as it was read with
+    the row. While a call is open no other moves its session; one that closes now closes after it.
 
     Its groups were checked against the grants by the gates, as the execution's groups.
     """
     execution = performance.execution
     if performance.result is not None or execution.session_id is None:
         return
-    session = Session.objects.select_for_update(no_key=True).get(pk=execution.session_id)
-    if session.closed_at is not None:
+    state, closed = execution.session_state, execution.session_closed
+    if state is None:  # the row was read by itself, for an approval
+        session = Session.objects.get(pk=execution.session_id)
+        state, closed = session.state, session.closed_at is not None
+    if closed:
         performance.result = _refusal("session_closed", SESSION_CLOSED)
-    elif session.state != execution.state and not execution.composite:
+    elif state != execution.state and not execution.composite:
         performance.result = _refusal("session_changed", SESSION_CHANGED)
 
 
@@ -132,15 +132,6 @@ def move_state_for_hit(admission: Admission, execution: Execution) -> None:
     if execution.session_id is not None:
         _lock_session(execution.session_id, execution.state)
     _move_state(execution, admission.resolved, admission.snapshot, actor_of(admission.caller))
-
-
-def _parse_identifier(text: str) -> UUID | None:
-    """None for anything but the canonical form: `UUID` accepts more."""
-    try:
-        identifier = UUID(text)
-    except ValueError:
-        return None
-    return identifier if str(identifier) == text.lower() else None
 
 
 def _check_open(caller: Caller, session: Session, *, subject: str = "") -> None:

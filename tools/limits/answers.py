@@ -5,12 +5,11 @@ its gate is asked, in the order of the gates, so that nothing is counted for a c
 gate refuses.
 """
 
-from uuid import UUID
-
 from tools.definitions.callers import Caller
 from tools.definitions.results import Rate
-from tools.errors import QuotaExceeded, RateLimited, Shed
+from tools.errors import RateLimited, Shed
 from tools.limits import budgets, load_shedder, rate_limits
+from tools.limits.budgets import Reservation
 from tools.limits.load_shedder import Arrival
 from tools.models import Execution
 from tools.policy.questions import Gate, Question, Verdict, passed, refused
@@ -24,11 +23,12 @@ MOST_DRAFTS_PER_MINUTE = 10
 class CountedLimits:
     """Of one call on its way in. What it takes is here, for who settles or releases it."""
 
-    def __init__(self, execution_id: UUID) -> None:
-        self._execution_id = execution_id
+    def __init__(self) -> None:
         self.arrival: Arrival | None = None
         self.shed: Shed | None = None  # there is no room, unless the answer is known already
         self.rate_state: Rate | None = None
+        self.rate_confirmed = False  # in the transaction that writes the call
+        self.reservation: Reservation | None = None
 
     def load(self, question: Question) -> Verdict:
         """No query. An answer that is known takes no place."""
@@ -53,18 +53,15 @@ class CountedLimits:
         return passed(Gate.RATE)
 
     def budget(self, question: Question) -> Verdict:
-        """Asked in the transaction that writes the call's row; a refusal must undo all of it."""
-        try:
-            budgets.reserve(
-                self._execution_id,
-                caller=question.caller,
-                tool=question.tool,
-                asked=question.asked,
-                snapshot=question.snapshot,
-                cost=question.terms.cost,
-            )
-        except QuotaExceeded as refusal:
-            return refused(Gate.BUDGET, refusal)
+        """What is to be reserved is kept here: the statement that accepts the call reserves it, and
+        refuses the call where it is short."""
+        self.reservation = budgets.plan_reservation(
+            caller=question.caller,
+            tool=question.tool,
+            asked=question.asked,
+            snapshot=question.snapshot,
+            cost=question.terms.cost,
+        )
         return passed(Gate.BUDGET)
 
 

@@ -1,23 +1,26 @@
 """Enforces what an agent may use in a day or a month: calls (a quota) and cost (a budget).
 
-A call reserves its maximum use when it is accepted, in one statement that cannot overdraw; its
-actual use is settled at its end. Locks are taken in one order everywhere: allowances by their id,
-then their periods, then reservations.
+A call reserves its maximum use in the statement that accepts it, which cannot overdraw; its actual
+use is settled by the statement that ends it. Locks are taken in one order everywhere: allowances by
+their id, then their periods, then reservations.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+import psycopg
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
+from audit.inserts import fetch_one
 from tools import metrics
 from tools.authorization.listings import usable_tools
 from tools.catalog import model_prices
@@ -33,13 +36,16 @@ THRESHOLDS = (80, 100)  # percent
 MOST_SUGGESTED = 3
 ONE_CALL = Decimal(1)
 # Amounts come from the rows as they are now, not from the catalog. A free call always fits.
-_RESERVE = """
-    WITH wanted AS (
-        SELECT * FROM unnest(%(ids)s::uuid[], %(days)s::date[], %(amounts)s::numeric[])
-            AS w (id, starts_on, amount)
+# Parts of the statement that accepts a call, for the row of `accountable`, a part before them. What
+# is short there undoes the whole statement.
+RESERVE_PARTS = """
+    wanted AS (
+        SELECT w.id, w.starts_on, w.amount FROM accountable, unnest(
+            %(allowance_ids)s::uuid[], %(days)s::date[], %(amounts)s::numeric[]
+        ) AS w (id, starts_on, amount)
     ), bounds AS (
         SELECT id, amount FROM tools_allowance
-        WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR KEY SHARE
+        WHERE id IN (SELECT id FROM wanted) ORDER BY id FOR KEY SHARE
     ), taken AS (
         INSERT INTO tools_allowanceuse AS u (allowance_id, starts_on, used, held, alerted_percent)
         SELECT bounds.id, wanted.starts_on, 0, wanted.amount, 0
@@ -51,32 +57,51 @@ _RESERVE = """
         RETURNING u.id, u.allowance_id
     ), kept AS (
         INSERT INTO tools_reservation (execution_id, use_id, amount)
-        SELECT %(execution)s::uuid, taken.id, wanted.amount
+        SELECT %(reserved_for)s::uuid, taken.id, wanted.amount
         FROM taken JOIN wanted ON wanted.id = taken.allowance_id
-    )
-    SELECT id FROM bounds WHERE id NOT IN (SELECT allowance_id FROM taken)
+    ), short AS (
+        SELECT tools_refuse('allowances', string_agg(id::text, ',')) AS refused FROM bounds
+        WHERE id NOT IN (SELECT allowance_id FROM taken) HAVING count(*) > 0
+    ),
 """
-_SETTLE = """
-    WITH found AS MATERIALIZED (
-        SELECT r.id, r.use_id, r.amount, u.alerted_percent AS before,
-            a.id AS allowance_id, a.amount AS bound,
-            CASE a.kind WHEN 'calls' THEN %(calls)s::numeric ELSE %(cost)s::numeric END AS spent
-        FROM tools_reservation r
+RESERVATION_REFUSED = "(SELECT refused FROM short)"  # where the parts have written
+REFUSED = "TC001"  # what `tools_refuse` raises
+# Parts of the statement that ends a call, where `ended` has its row; what was never run is charged
+# nothing. `reached` has the periods that come to a percent which was not alerted yet.
+SETTLE_PARTS = """
+    settling AS MATERIALIZED (
+        SELECT r.id, r.use_id, r.amount, u.alerted_percent, a.amount AS bound,
+            CASE a.kind WHEN 'calls' THEN %(settled_calls)s::numeric
+                ELSE %(settled_cost)s::numeric END AS spent
+        FROM ended JOIN tools_reservation r ON r.execution_id = ended.id
         JOIN tools_allowanceuse u ON u.id = r.use_id
         JOIN tools_allowance a ON a.id = u.allowance_id
-        WHERE r.execution_id = %(execution)s::uuid
         ORDER BY a.id FOR UPDATE OF u
-    ), gone AS (
-        DELETE FROM tools_reservation r USING found WHERE r.id = found.id RETURNING found.*
-    )
-    UPDATE tools_allowanceuse u
-    SET held = u.held - gone.amount, used = u.used + gone.spent,
-        alerted_percent = greatest(u.alerted_percent, CASE
-            WHEN gone.bound = 0 THEN 0
-            WHEN u.used + gone.spent >= gone.bound THEN 100
-            WHEN u.used + gone.spent >= gone.bound * 0.8 THEN 80 ELSE 0 END)
-    FROM gone WHERE u.id = gone.use_id
-    RETURNING u.id, gone.before, u.alerted_percent
+    ), settled AS (
+        DELETE FROM tools_reservation r USING settling WHERE r.id = settling.id
+        RETURNING settling.*
+    ), charged AS (
+        UPDATE tools_allowanceuse u
+        SET held = u.held - settled.amount, used = u.used + settled.spent
+        FROM settled WHERE u.id = settled.use_id
+        RETURNING u.id, u.alerted_percent, CASE
+            WHEN settled.bound = 0 THEN 0 WHEN u.used >= settled.bound THEN 100
+            WHEN u.used >= settled.bound * 0.8 THEN 80 ELSE 0 END AS percent
+    ), reached AS (
+        SELECT array_agg(id) AS ids, array_agg(percent) AS percents FROM charged
+        WHERE percent > alerted_percent
+    ),
+"""
+REACHED = "(SELECT ids FROM reached), (SELECT percents FROM reached)"
+_SETTLE = f"""
+    WITH ended AS (SELECT %(settled_for)s::uuid AS id), {SETTLE_PARTS}
+    done AS (SELECT 1) SELECT {REACHED} FROM done
+"""  # noqa: S608
+_ALERT = """
+    UPDATE tools_allowanceuse u SET alerted_percent = %(percent)s
+    FROM (SELECT id, alerted_percent FROM tools_allowanceuse WHERE id = %(use)s FOR UPDATE) before
+    WHERE u.id = before.id AND before.alerted_percent < %(percent)s
+    RETURNING before.alerted_percent
 """
 
 
@@ -103,35 +128,59 @@ def applies(caller: Caller, tool: CatalogTool, snapshot: Snapshot) -> bool:
     return bool(_applicable_allowances(caller, tool, snapshot))
 
 
-def reserve(
-    execution_id: UUID,
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a call reserves of each allowance that applies, by the statement that accepts it."""
+
+    allowances: tuple[CatalogAllowance, ...]
+    caller: Caller
+    tool: CatalogTool
+    asked: EffectiveRequest
+    snapshot: Snapshot
+    cost: Decimal
+    now: datetime = field(default_factory=timezone.now)
+
+    def parameters(self, execution_id: UUID) -> dict[str, Any]:
+        """Of `RESERVE_PARTS`."""
+        zone = self.snapshot.time_zone
+        return {
+            "reserved_for": execution_id,
+            "allowance_ids": [one.id for one in self.allowances],
+            "days": [starts_on(one.period, zone, self.now) for one in self.allowances],
+            "amounts": [_amount(one, self.cost) for one in self.allowances],
+        }
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """For the statement with `RESERVE_PARTS`. Raises `QuotaExceeded` where it was refused; a
+        transaction around it goes on."""
+        within = transaction.atomic() if connection.in_atomic_block else nullcontext()
+        try:
+            with within:
+                yield
+        except DatabaseError as error:
+            cause = error.__cause__
+            if not isinstance(cause, psycopg.Error) or cause.diag.sqlstate != REFUSED:
+                raise
+            short = (cause.diag.message_primary or "").split(",")
+        else:
+            return
+        exhausted = (one for one in self.allowances if str(one.id) in short)
+        shortage = _find_shortage(exhausted, self.snapshot, self.now)
+        raise _refusal(shortage, self.caller, self.tool, self.asked, self.snapshot)
+
+
+def plan_reservation(
     *,
     caller: Caller,
     tool: CatalogTool,
     asked: EffectiveRequest,
     snapshot: Snapshot,
     cost: Decimal,
-) -> None:
-    """Reserve what the call may use of every allowance that applies. Raises `QuotaExceeded`.
-
-    Call it in the transaction that writes the execution's row; a refusal must undo all of it.
-    """
+) -> Reservation | None:
+    """None where no allowance applies."""
     allowances = _applicable_allowances(caller, tool, snapshot)
-    if not allowances:
-        return
-    now = timezone.now()
-    values: dict[str, Any] = {
-        "execution": execution_id,
-        "ids": [one.id for one in allowances],
-        "days": [starts_on(one.period, snapshot.time_zone, now) for one in allowances],
-        "amounts": [_amount(one, cost) for one in allowances],
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(_RESERVE, values)
-        short = {row[0] for row in cursor.fetchall()}
-    if short:
-        shortage = _find_shortage((one for one in allowances if one.id in short), snapshot, now)
-        raise _refusal(shortage, caller, tool, asked, snapshot)
+    return Reservation(allowances, caller, tool, asked, snapshot, cost) if allowances else None
 
 
 def peek(question: Question) -> Verdict:
@@ -155,15 +204,32 @@ def settle(execution_id: UUID, *, spent: Decimal) -> None:
     One indexed statement, also for a call without a reservation: reservations were made when it was
     accepted, regardless of the current catalog.
     """
-    for use_id, before, now in _settle(execution_id, calls=1, cost=spent):
-        for percent in THRESHOLDS:
-            if before < percent <= now:
-                _record_alert(use_id, percent)
+    record_alerts(_settle(execution_id, settled_parameters(spent)))
 
 
 def release(execution_id: UUID) -> None:
     """The call never ran: release what it reserved. Safe to repeat."""
-    _settle(execution_id, calls=0, cost=Decimal(0))
+    _settle(execution_id, settled_parameters(None))
+
+
+def settled_parameters(spent: Decimal | None) -> dict[str, Any]:
+    """Of `SETTLE_PARTS`; None is for a call that never ran."""
+    return {"settled_calls": 0 if spent is None else 1, "settled_cost": spent or Decimal(0)}
+
+
+type Reached = tuple[list[int] | None, list[int] | None]
+
+
+def record_alerts(reached: Reached) -> None:
+    """Once per period and threshold that is reached: each raises `alerted_percent` with its record,
+    so that what a killed process left is alerted by the next call."""
+    for use_id, percent in zip(*(part or () for part in reached), strict=True):
+        with transaction.atomic():
+            found = fetch_one(_ALERT, {"use": use_id, "percent": percent})
+            before = found[0] if found else percent
+            for threshold in THRESHOLDS:
+                if before < threshold <= percent:
+                    _record_alert(use_id, threshold)
 
 
 def _applicable_allowances(
@@ -175,12 +241,9 @@ def _applicable_allowances(
     return tuple(one for one in every if one.tool_name in ("", tool.name))
 
 
-def _settle(execution_id: UUID, *, calls: int, cost: Decimal) -> list[tuple[int, int, int]]:
-    """Periods that were charged: id, percent alerted before and now."""
-    values: dict[str, Any] = {"execution": execution_id, "calls": calls, "cost": cost}
-    with connection.cursor() as cursor:
-        cursor.execute(_SETTLE, values)
-        return cursor.fetchall()
+def _settle(execution_id: UUID, parameters: dict[str, Any]) -> Reached:
+    ids, percents = fetch_one(_SETTLE, parameters | {"settled_for": execution_id}) or (None, None)
+    return ids, percents
 
 
 def _amount(allowance: CatalogAllowance, cost: Decimal) -> Decimal:

@@ -3,7 +3,7 @@
 Redis counts, in one call. PostgreSQL counts while Redis is unavailable or not trusted, and it
 decides: calls that Redis admitted are checked against it in the transaction that writes the call's
 row. So the limit holds also when Redis loses its data, and when only some processes reach Redis.
-`confirm` costs two short statements.
+`NO_HITS` stands in the statement that accepts the call; `confirm` is asked where there were hits.
 
 Redis is trusted only when it is known to have counted for a whole window. It remembers since when
 it has; that is reset when it is missing (its data went), when it lies ahead (its clock was set
@@ -27,14 +27,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from audit.inserts import insert_row
+from audit.inserts import fetch_one, insert_row
 from tools import metrics
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.results import Rate
 from tools.errors import RateLimited
 from tools.models import RateHit
-from tools.models.advisory_locks import take_lock, take_shared_lock
+from tools.models.advisory_locks import take_lock
 from tools.models.ids import new_id
 from tools.policy.questions import Gate, Verdict, passed, refused
 
@@ -83,7 +83,20 @@ _SELECT_HITS = """
     WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
         AND at > statement_timestamp() - interval '60 s'
 """
-_HAS_HITS = f"SELECT EXISTS ({_SELECT_HITS})"
+_HAS_HITS = """
+    SELECT tools_has_rate_hits(
+        %(rate_lock)s::text, %(rated_user)s::uuid, %(rated_place)s::uuid, %(rated_tool)s::varchar
+    )
+"""
+# A condition of the statement that accepts a call which Redis let pass: nothing is to be confirmed.
+NO_HITS = f"NOT ({_HAS_HITS})"
+_COUNT_RATE = """
+    SELECT used, age_s FROM tools_count_rate(
+        %(rate_lock)s::text, %(rated_user)s::uuid, %(rated_place)s::uuid, %(rated_tool)s::varchar,
+        %(limit)s::bigint
+    )
+"""
+# Its conditions are those of `tools_count_rate`.
 _COUNT_PASSED = f"""
     WITH passed AS (
         {_SELECT_HITS}
@@ -186,12 +199,6 @@ class _CallerLimit:
         return f"toolcrib:rate:{caller.organization_id}:{caller.user_id}:{self.tool.id}"
 
     @property
-    def lock(self) -> str:
-        """By the tool's name, as rows have it."""
-        caller = self.caller
-        return f"toolcrib:rate:{caller.organization_id}:{caller.user_id}:{self.tool.name}"
-
-    @property
     def values(self) -> dict[str, Any]:
         return {
             "user": self.caller.user_id,
@@ -279,6 +286,16 @@ def count_drafts(caller: Caller, limit: int) -> None:
         )
 
 
+def lock_parameters(caller: Caller, tool: CatalogTool) -> dict[str, Any]:
+    """Of `NO_HITS`: whose hits of what, and the lock under which they are counted."""
+    return {
+        "rate_lock": f"toolcrib:rate:{caller.organization_id}:{caller.user_id}:{tool.name}",
+        "rated_user": caller.user_id,
+        "rated_place": caller.organization_id,
+        "rated_tool": tool.name,  # as rows have it
+    }
+
+
 def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | None:
     """Check a call that Redis admitted against PostgreSQL's count. Raises `RateLimited`.
 
@@ -287,12 +304,9 @@ def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | N
     if rate is None or rate.counted_by != REDIS:
         return rate
     bound = _CallerLimit(caller, tool, rate.limit)
-    take_shared_lock(bound.lock)
-    with connection.cursor() as cursor:
-        cursor.execute(_HAS_HITS, bound.values)
-        if not cursor.fetchone()[0]:
-            return rate
-    take_lock(bound.lock, seed=_CONFIRMATION_SEED)
+    if fetch_one(_HAS_HITS, lock_parameters(bound.caller, bound.tool)) == (False,):
+        return rate
+    take_lock(lock_parameters(caller, tool)["rate_lock"], seed=_CONFIRMATION_SEED)
     used, leaves_in_s = _count_passed(bound)
     if used >= bound.limit:
         window.take_back(bound.key, rate.ticket)
@@ -319,21 +333,15 @@ def delete_old_hits() -> None:
 
 
 def _count_in_postgres(bound: _CallerLimit) -> Rate:
+    """Under a lock that ends with its one statement, which counts the call where it passes."""
     metrics.rate_decisions.labels(POSTGRES).inc()
-    with transaction.atomic():
-        take_lock(bound.lock)
-        used, leaves_in_s = _count_passed(bound)
-        if used >= bound.limit:
-            raise bound.refusal(used, leaves_in_s)
-        caller = bound.caller
-        insert_row(
-            RateHit,
-            {
-                "user_id": caller.user_id,
-                "organization_id": caller.organization_id,
-                "tool_name": bound.tool.name,
-            },
-        )
+    found = fetch_one(
+        _COUNT_RATE, lock_parameters(bound.caller, bound.tool) | {"limit": bound.limit}
+    )
+    used, age_s = found or (0, None)
+    leaves_in_s = WINDOW_S - (age_s or 0)
+    if used >= bound.limit:
+        raise bound.refusal(used, leaves_in_s)
     window.note(bound.key, bound.limit)
     return bound.rate(used + 1, leaves_in_s, POSTGRES)
 

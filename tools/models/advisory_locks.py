@@ -11,9 +11,3 @@ def take_lock(key: str, *, seed: int = 0) -> None:
     """Wait until no other transaction holds this lock. Keys with another seed are other locks."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", [key, seed])
-
-
-def take_shared_lock(key: str) -> None:
-    """Wait for a holder of `take_lock`; any number of transactions share the lock."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))", [key])

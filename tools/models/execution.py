@@ -205,12 +205,18 @@ class Execution(models.Model):
     resolution_reason = models.CharField(max_length=500, blank=True)
 
     version_label: str  # where a query or the execution pipeline has set it
-    account: Account | None = None  # of its caller, as the claim read it
-    halted_reason: str | None = None  # of its organization's audit log, as the claim read it
-    held: bool = True  # whether an approval was required; set by the claim
-    reserved: bool = True  # whether it has reserved an allowance; set by the claim
-    limited: bool = True  # whether others may wait for its slot; set by the claim
     rate: Rate | None = None  # of the request that made it; not stored
+    # What the claim reads with the row.
+    account: Account | None = None  # of its caller
+    halted_reason: str | None = None  # of its organization's audit log
+    held: bool = True  # whether an approval was required
+    reserved: bool = True  # whether it has reserved an allowance
+    limited: bool = True  # whether others may wait for its slot
+    organization_room: int | None = None  # how many calls may run at once
+    tool_room: int | None = None
+    session_closed: bool = False
+    session_state: str | None = None
+    session_pinned: bool = True  # whether its session pins versions
     objects = ExecutionQuerySet.as_manager()
 
     class Meta:

@@ -1,10 +1,12 @@
 """The statements of executions: acceptance, claim, result, and what is listed of them."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -20,6 +22,7 @@ from tools.definitions.results import (
     FINAL,
     OPEN,
     REFUSED,
+    EventType,
     Status,
     event_for,
 )
@@ -27,11 +30,10 @@ from tools.models.advisory_locks import take_lock
 from tools.models.callers import (
     ACCOUNT_COLUMNS,
     ACCOUNT_JOINS,
-    Holder,
-    TokenLimits,
     account_of,
 )
 from tools.models.queue import waiting_condition
+from tools.models.session import Session
 
 if TYPE_CHECKING:
     from tools.models.execution import Execution
@@ -91,7 +93,23 @@ _MAY_GO_ON = """
     w.parked_below IS NULL AND w.queued_at > clock_timestamp() - %(age)s
     OR w.parked_below IS NOT NULL AND NOT {waits}
 """
-_CLAIM = """
+# The claim, two statements. The first reads a waiting row with all that its gates ask about: its
+# account, its session, the state of its audit log, and what limits how many may run at once. The
+# second takes the row where it is still as it was read, by its fence, and records the start.
+_CANDIDATE = """
+    SELECT {columns}, o.max_concurrency, t_.max_concurrency,
+        EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = w.id),
+        EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = w.id),
+        s.closed_at IS NOT NULL, s.state,
+        EXISTS (SELECT FROM tools_pin p WHERE p.session_id = w.session_id), {halted}, {account}
+    FROM tools_execution w {joins}
+    JOIN tools_toolversion v ON v.id = w.tool_version_id JOIN tools_tool t_ ON t_.id = v.tool_id
+    LEFT JOIN tools_session s ON s.id = w.session_id
+    WHERE w.id = %(pk)s AND w.status = %(pending)s AND ({going})
+        AND w.organization_id <> ALL(%(full)s::uuid[])
+"""
+_TAKE = """
+    WITH taken AS (
     UPDATE tools_execution
     SET status = %(running)s, fence = fence + 1, worker = %(worker)s,
         attempt = CASE WHEN parked_below IS NULL THEN attempt + 1 ELSE attempt END,
@@ -99,42 +117,36 @@ _CLAIM = """
             ELSE clock_timestamp() END,
         lease_until = clock_timestamp() + %(lease)s
     FROM (
-        SELECT w.id, {halted}, {account}
-        FROM tools_execution w {joins}
-        WHERE w.id = %(pk)s AND w.status = %(pending)s AND ({going}) AND {room}
-            AND w.organization_id <> ALL(%(full)s::uuid[])
+        SELECT w.id FROM tools_execution w
+        WHERE w.id = %(pk)s AND w.status = %(pending)s AND w.fence = %(fence)s AND {room}
         FOR NO KEY UPDATE OF w SKIP LOCKED
-    ) AS taken ({taken})
-    WHERE status = %(pending)s AND id = taken_id
-    RETURNING {columns},
-        EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = tools_execution.id) AS held,
-        EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = tools_execution.id)
-            AS reserved, %(limited)s::boolean AS limited, {taken}
+    ) AS free (free_id)
+    WHERE id = free_id AND status = %(pending)s
+    RETURNING id, started_at, lease_until, cancel_requested_at, cancelled_places),
 """
-_CLAIMED_COLUMNS = (
+_TAKEN = """
+    SELECT started_at, lease_until, cancel_requested_at, cancelled_places FROM taken
+"""
+_START_EVENT = """
+    start_event AS (
+    INSERT INTO tools_executionevent (execution_id, sequence, type, message)
+    SELECT taken.id, 1 + (
+        SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
+    ), %(event)s, '' FROM taken)
+"""
+_NO_START = "nothing AS (SELECT 1)"
+_CANDIDATE_COLUMNS = frozenset({
     "id", "organization_id", "user_id", "agent_id", "token_id", "tool_name", "tool_version_id",
     "made_by_id", "parent_id", "place", "depth", "composite", "parked_below", "memory",
     "cancelled_places", "cancel_requested_at", "parameters", "refers_to", "requested_groups",
     "state", "session_id", "options", "cache_key", "cost", "timeout_s", "request_id", "source_ip",
     "status", "fence", "attempt", "worker", "queued_at", "started_at", "created_at",
     "error_details", "warnings",
+})  # fmt: skip
+_FACTS = (
+    "organization_room", "tool_room", "held", "reserved", "session_closed", "session_state",
+    "session_pinned", "halted_reason",
 )  # fmt: skip
-_ACCOUNT_WIDTH = len(Holder._fields) + len(TokenLimits._fields) + 1
-_TAKEN = ("taken_id", "halted_reason", *(f"account_{number}" for number in range(_ACCOUNT_WIDTH)))
-_UNLIMITED = """
-    NOT EXISTS (SELECT FROM tools_organization o
-        WHERE o.id = w.organization_id AND o.max_concurrency IS NOT NULL)
-    AND NOT EXISTS (SELECT FROM tools_toolversion v JOIN tools_tool t ON t.id = v.tool_id
-        WHERE v.id = w.tool_version_id AND t.max_concurrency IS NOT NULL)
-"""
-_LIMITS = """
-    SELECT e.organization_id, e.tool_name, o.max_concurrency, t.max_concurrency
-    FROM tools_execution e
-    JOIN tools_organization o ON o.id = e.organization_id
-    JOIN tools_toolversion v ON v.id = e.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
-    WHERE e.id = %(pk)s AND e.status = %(pending)s
-        AND (e.parked_below IS NOT NULL OR e.queued_at > clock_timestamp() - %(age)s)
-"""
 # Runs with the locks held, as a statement of its own, so that it sees committed claims of others.
 _ROOM = """
     (%(here)s::bigint IS NULL OR %(here)s > (SELECT count(*) FROM tools_openexecution r
@@ -166,7 +178,7 @@ _END_EVENT = """
         SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
     ), %(event)s, %(message)s
     FROM ended)
-    SELECT completed_at FROM ended
+    SELECT completed_at, {returning} FROM ended
 """
 
 _HINT_AGAIN = """
@@ -195,23 +207,32 @@ _ANSWER = """
 """
 
 
-# What begins without a claim looks at the audit log in its own statement.
-_ACCOUNTABLE = f"""
-    accountable AS (SELECT 1 WHERE {HALTED_REASON_SQL.format(name="%(log)s")} IS NULL),
-"""
-_BEGUN = "begun AS (SELECT created_at, started_at FROM row0) SELECT * FROM begun"
+# Acceptance, one statement. `accountable` is a row where the call may be accepted: where it begins
+# at once, its audit log is not halted (one that waits is held against that when it is claimed);
+# where Redis let it pass, PostgreSQL has counted none. The parts that follow are inserts for that
+# row, each by its index: what allowances it reserves, the execution, its evidence and its request
+# record. A shortage raises, and nothing of the statement stays.
+NOT_HALTED = HALTED_REASON_SQL.format(name="%(log)s") + " IS NULL"
 
 
 @cache
-def _claim_statement(room: str) -> str:
-    return _CLAIM.format(
+def _candidate_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]:
+    """In the order of the model's fields, and whether each is JSON."""
+    return tuple(
+        (field.attname, isinstance(field, models.JSONField))
+        for field in model._meta.concrete_fields
+        if field.attname in _CANDIDATE_COLUMNS
+    )
+
+
+@cache
+def _candidate_statement(model: type["Execution"]) -> str:
+    return _CANDIDATE.format(
         going=_MAY_GO_ON.format(waits=waiting_condition("w")),
-        room=room,
         halted=HALTED_REASON_SQL.format(name="o.slug"),
         account=ACCOUNT_COLUMNS,
         joins=ACCOUNT_JOINS,
-        columns=", ".join(_CLAIMED_COLUMNS),
-        taken=", ".join(_TAKEN),
+        columns=", ".join(f"w.{name}" for name, _ in _candidate_columns(model)),
     )
 
 
@@ -226,7 +247,44 @@ def _insert_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]:
     )
 
 
+_CALL_FACTS = """
+    SELECT (SELECT e.id FROM tools_execution e
+            WHERE e.organization_id = %(organization)s::uuid AND e.user_id = %(user)s::uuid
+                AND e.idempotency_key = %(key)s::varchar),
+        (SELECT o.execution_id FROM tools_openexecution o WHERE o.session_id = s.id),
+        EXISTS (SELECT FROM tools_pin p WHERE p.session_id = s.id),
+        s.id, s.organization_id, s.user_id, s.agent_id, s.groups, s.state, s.entered_at,
+        s.created_at, s.closed_at
+    FROM (SELECT 1) one LEFT JOIN tools_session s ON s.id = %(session)s::uuid
+        AND s.organization_id = %(organization)s::uuid AND s.user_id = %(user)s::uuid
+"""
+_SESSION_COLUMNS = (
+    "id", "organization_id", "user_id", "agent_id", "groups", "state", "entered_at", "created_at",
+    "closed_at",
+)  # fmt: skip
+
+
 class ExecutionQuerySet(models.QuerySet["Execution"]):
+    def call_facts(
+        self, *, organization_id: UUID, user_id: UUID, key: str | None, session_id: UUID | None
+    ) -> tuple[UUID | None, Session | None, UUID | None, bool]:
+        """The caller's execution of that idempotency key; their session, its call that is open, and
+        whether it pins versions."""
+        found = fetch_one(
+            _CALL_FACTS,
+            {
+                "organization": organization_id,
+                "user": user_id,
+                "key": key,
+                "session": session_id,
+            },
+        )
+        if found is None:
+            raise LookupError("the statement has one row always")
+        earlier, open_execution, pinned, *columns = found
+        session = Session.from_db(self.db, _SESSION_COLUMNS, columns) if columns[0] else None
+        return earlier, session, open_execution, pinned
+
     def insert_of(self, execution: "Execution") -> InsertRow:
         """The insert of a new row, which was made in memory with all its fields."""
         row: dict[str, Any] = {}
@@ -236,86 +294,142 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
                 row[column] = json_value(value) if is_json else value
         return self.model, row
 
-    def begin(
-        self, execution: "Execution", belonging: Sequence[InsertRow], *, log: str, lease_s: int
+    def accept(
+        self,
+        execution: "Execution",
+        belonging: Sequence[InsertRow],
+        *,
+        conditions: Sequence[str] = (),
+        before: str = "",
+        refused: str = "false",
+        parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
-        """Write a new row that runs already, and what belongs to it. False, and nothing is written,
-        where the audit log of this name is halted."""
+        """Write a new row and what belongs to it by one statement; one that is Running begins with
+        it. False, and nothing is written, where a condition does not hold.
+
+        `before` are parts of the statement that come first, each once for each row of
+        `accountable`, and `refused` an expression that raises where one of them is not to stay.
+        """
         model, row = self.insert_of(execution)
-        values = {
-            **row,
-            "started_at": SqlValue("clock_timestamp()"),
-            "lease_until": SqlValue(f"clock_timestamp() + interval '{lease_s:d} seconds'"),
-        }
-        rows = [(model, values), *belonging]
-        parts, parameters = inserts_for_each("accountable", rows, "created_at, started_at")
-        found = fetch_one(f"WITH {_ACCOUNTABLE} {parts} {_BEGUN}", parameters | {"log": log})
+        if execution.status == Status.RUNNING:
+            lease = f"clock_timestamp() + interval '{settings.EXECUTION_LEASE_S:d} seconds'"
+            row = {
+                **row,
+                "started_at": SqlValue("clock_timestamp()"),
+                "lease_until": SqlValue(lease),
+            }
+        parts, values = inserts_for_each(
+            "accountable", [(model, row), *belonging], "created_at, started_at"
+        )
+        where = " AND ".join(conditions) or "true"
+        found = fetch_one(
+            f"WITH accountable AS (SELECT 1 WHERE {where}), {before} {parts}"  # noqa: S608
+            f"written AS (SELECT created_at, started_at FROM row0)"
+            f" SELECT created_at, started_at, {refused} FROM written",
+            values | dict(parameters),
+        )
         if found is None:
             return False
         execution.created_at = execution.queued_at = found[0]
         execution.started_at = found[1]
         return True
 
-    def claim(
-        self,
-        pk: UUID,
-        *,
-        worker: str,
-        lease_s: int,
-        younger_than: timedelta | None = None,
-        full: Sequence[UUID] = (),
+    def candidate(
+        self, pk: UUID, *, younger_than: timedelta | None = None, full: Sequence[UUID] = ()
     ) -> "Execution | None":
-        """The row, for the one worker that moved it from pending to running; else None.
+        """The row that waits, with what its gates ask about; it is to be taken by `take`.
 
-        Compare and swap in one statement, which also returns what the gates need. A row that waited
-        too long, or that has no room beside what runs (`max_concurrency` of its organization and
-        tool), or is of an organization that is `full`, stays as it is. Call it in the transaction
-        of the claim: where there is a limit, claims wait for each other until the end of theirs.
+        None for one that waited too long, has to wait, or is of an organization that is `full`.
         """
         age = timedelta(seconds=settings.EXECUTION_QUEUE_S)
-        values = {
+        parameters = {
             "pk": pk,
             "pending": Status.PENDING,
-            "running": Status.RUNNING,
-            "worker": worker,
-            "lease": timedelta(seconds=lease_s),
             "age": min(age, younger_than or age),
             "full": [*full],
         }
-        return self._claimed(_UNLIMITED, values | {"limited": False}) or self._squeezed(values)
-
-    def _squeezed(self, values: dict[str, Any]) -> "Execution | None":
-        """The same with a limit on how many may run at once."""
-        with connection.cursor() as cursor:
-            cursor.execute(_LIMITS, values)
-            found = cursor.fetchone()
-            if found is None or found[2:] == (None, None):
-                return None
-        organization, name, here, tool = found
-        place = f"toolcrib:running:{organization}"  # always locked before the tool's
-        for key in [place] * (here is not None) + [f"{place}:{name}"] * (tool is not None):
-            take_lock(key)
-        return self._claimed(_ROOM, values | {"limited": True, "here": here, "tool": tool})
-
-    def _claimed(self, room: str, values: dict[str, Any]) -> "Execution | None":
-        execution = next(iter(self.raw(_claim_statement(room), values)), None)
-        if execution is not None:
-            columns = [getattr(execution, name) for name in _TAKEN[2:]]
-            execution.account = account_of(columns)
+        found = fetch_one(_candidate_statement(self.model), parameters)
+        if found is None:
+            return None
+        columns = _candidate_columns(self.model)
+        width = len(columns)
+        values = [
+            json.loads(value) if is_json else value
+            for (_, is_json), value in zip(columns, found[:width], strict=True)
+        ]
+        names = [name for name, _ in columns]
+        execution = self.model.from_db(self.db, names, values)
+        for name, value in zip(_FACTS, found[width:], strict=False):
+            setattr(execution, name, value)
+        execution.limited = (execution.organization_room, execution.tool_room) != (None, None)
+        execution.account = account_of(found[width + len(_FACTS) :])
         return execution
+
+    def take(
+        self,
+        execution: "Execution",
+        evidence: Sequence[InsertRow] = (),
+        *,
+        worker: str,
+        lease_s: int,
+    ) -> bool:
+        """Move a candidate from pending to running, for the one worker that is first, with the
+        evidence of its start. False, and nothing is written, where the row is not as it was read,
+        or has no room beside what runs (`max_concurrency` of its organization and tool): where
+        there is such a limit, call it in the transaction of the claim.
+        """
+        room, values = "true", {"pk": execution.pk, "fence": execution.fence, "worker": worker}
+        values |= {"pending": Status.PENDING, "running": Status.RUNNING}
+        values |= {"lease": timedelta(seconds=lease_s)}
+        if execution.limited:
+            room = _ROOM
+            values |= self._lock_rooms(execution)
+        parts, evidence_values = inserts_for_each("taken", evidence)
+        start = _START_EVENT if evidence else _NO_START
+        if evidence:
+            values["event"] = EventType.STARTED
+        found = fetch_one(
+            f"{_TAKE.format(room=room)} {parts} {start} {_TAKEN}", values | evidence_values
+        )
+        if found is None:
+            return False
+        execution.status, execution.worker = Status.RUNNING, worker
+        execution.fence += 1
+        execution.attempt += execution.parked_below is None
+        execution.started_at, execution.lease_until = found[0], found[1]
+        execution.cancel_requested_at, execution.cancelled_places = found[2], found[3]
+        return True
+
+    def _lock_rooms(self, execution: "Execution") -> dict[str, Any]:
+        """Claims with a limit on how many may run at once wait for each other."""
+        here, tool = execution.organization_room, execution.tool_room
+        place = f"toolcrib:running:{execution.organization_id}"  # always locked before the tool's
+        if here is not None:
+            take_lock(place)
+        if tool is not None:
+            take_lock(f"{place}:{execution.tool_name}")
+        return {"here": here, "tool": tool}
 
     def held(self, pk: UUID, fence: int) -> "ExecutionQuerySet":
         """The row, as long as the holder of this fence still owns it."""
         return self.filter(pk=pk, fence=fence, status=Status.RUNNING)
 
     def finish(
-        self, pk: UUID, fence: int, result: "Ending", evidence: Sequence[InsertRow] = ()
-    ) -> datetime | None:
-        """When the holder of the fence ended it; None when it had lost it meanwhile, or when it
-        succeeded after it had been cancelled.
+        self,
+        pk: UUID,
+        fence: int,
+        result: "Ending",
+        evidence: Sequence[InsertRow] = (),
+        *,
+        before: str = "",
+        returning: str = "NULL",
+        parameters: Mapping[str, Any] = MappingProxyType({}),
+    ) -> tuple[Any, ...] | None:
+        """When the holder of the fence ended it, and what `returning` says; None when it had lost
+        it meanwhile, or when it succeeded after it had been cancelled.
 
         The one terminal event, and evidence of the end, are written by the same statement, or
-        nothing is.
+        nothing is. `before` are parts of it that come first, each for the row of `ended`.
         """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
         for column in ("output", "error_details", "metrics", "memory", "warnings"):
@@ -326,8 +440,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
         # A refusal releases its idempotency key, since its cause may be fixed.
         values["kept"] = result.status not in REFUSED
-        found = fetch_one(f"{_ENDED} {parts} {_END_EVENT}", values)
-        return found[0] if found else None
+        event = _END_EVENT.format(returning=returning)
+        return fetch_one(f"{_ENDED} {before} {parts} {event}", values | dict(parameters))
 
     def shown(self) -> "ExecutionQuerySet":
         """With `version_label`, and without the version's definition, which is not read there."""

@@ -197,7 +197,7 @@ def test_a_leader_whose_worker_died_does_not_block_the_others_for_ever(agent, or
     dice(organization)
     leader, waiting = (factories.execution(agent, "dice", text="x") for _ in range(2))
     row = Execution.objects.filter(pk=leader.pk)
-    Execution.objects.claim(leader.pk, worker="dead", lease_s=60)
+    factories.claim(leader.pk, worker="dead")
     CacheEntry.objects.lead(
         leader.cache_key,
         organization=organization.pk,

@@ -320,7 +320,7 @@ def test_an_unknown_field_is_an_error(api, asks, field):
 
 
 def test_a_held_call_cannot_be_claimed(confirmation):
-    assert Execution.objects.claim(confirmation.execution_id, worker="w", lease_s=5) is None
+    assert factories.claim(confirmation.execution_id) is None
     perform(confirmation.execution_id)
     assert row_of(confirmation).get().status == "RequiresConfirmation"
     assert never_began(confirmation.execution)

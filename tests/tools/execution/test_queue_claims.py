@@ -53,7 +53,7 @@ def aged(execution, seconds):
 
 
 def claimed(execution, **options):
-    return Execution.objects.claim(execution.pk, worker="test", lease_s=60, **options)
+    return factories.claim(execution.pk, **options)
 
 
 def end_call(execution):
@@ -92,10 +92,19 @@ def test_a_tool_runs_no_more_than_it_may_and_others_go_on(mine, agent, organizat
     assert claimed(factories.execution(agent, "free"))
 
 
-def test_without_a_limit_a_claim_is_one_statement(mine, django_assert_num_queries):
+def test_without_a_limit_a_claim_is_two_statements(mine, django_assert_num_queries):
     (execution,) = mine(1)
-    with django_assert_num_queries(1):
-        assert claimed(execution).limited is False
+    with django_assert_num_queries(2):
+        candidate = Execution.objects.candidate(execution.pk)
+        assert Execution.objects.take(candidate, worker="test", lease_s=60)
+    assert candidate.limited is False
+
+
+def test_what_another_worker_took_meanwhile_is_not_taken(mine):
+    (execution,) = mine(1)
+    candidates = [Execution.objects.candidate(execution.pk) for _ in range(2)]
+    taken = [Execution.objects.take(one, worker="test", lease_s=60) for one in candidates]
+    assert taken == [True, False]
 
 
 def test_what_waited_too_long_is_not_begun(mine, settings):
@@ -267,7 +276,7 @@ def test_to_know_who_is_full_costs_a_claim_no_statement(
 ):
     (execution,) = mine(1)
     with django_assert_num_queries(1):
-        assert claimed(execution, full=[other_agent.organization_id])
+        assert Execution.objects.candidate(execution.pk, full=[other_agent.organization_id])
 
 
 @pytest.mark.part("faults")

@@ -5,11 +5,13 @@ from decimal import Decimal
 
 from django.db import connection
 
+from audit.inserts import fetch_one
 from tests import factories
 from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
 from tools.execution.admit import admit
-from tools.limits import allowances
+from tools.limits import allowances, budgets
+from tools.limits.budgets import RESERVATION_REFUSED, RESERVE_PARTS
 from tools.models import AllowanceUse
 
 
@@ -80,3 +82,16 @@ def at_once(deeds) -> list[Exception]:
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     return faults
+
+
+def reserve(identifier, **call):
+    """What a call takes of its allowances, by a statement that writes nothing else. Raises
+    `QuotaExceeded`."""
+    wanted = budgets.plan_reservation(**call)
+    if wanted is not None:
+        with wanted.refusing():
+            fetch_one(
+                f"WITH accountable AS (SELECT 1), {RESERVE_PARTS} done AS (SELECT 1)"
+                f" SELECT {RESERVATION_REFUSED} FROM done",
+                wanted.parameters(identifier),
+            )

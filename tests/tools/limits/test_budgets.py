@@ -184,7 +184,7 @@ def test_without_allowances_nothing_is_asked(agent, organization):
     caller = factories.caller(agent)
     snapshot = allowance_fixtures.snapshot_of(caller)
     with CaptureQueriesContext(connection) as captured:
-        budgets.reserve(
+        allowance_fixtures.reserve(
             new_id(), caller=caller, tool=snapshot.tools[tool.name],
             asked=EffectiveRequest.from_options(None, None),
             snapshot=snapshot, cost=ZERO,
@@ -435,7 +435,7 @@ class Books(RuleBasedStateMachine):
     def _reserved(self, identifier, tool, cost):
         try:
             with transaction.atomic():
-                budgets.reserve(
+                allowance_fixtures.reserve(
                     identifier, caller=self.caller, tool=self.snapshot.tools[tool],
                     asked=EffectiveRequest.from_options(None, None), snapshot=self.snapshot,
                     cost=cost,

@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection, transaction
 
-from tools.models.advisory_locks import take_lock, take_shared_lock
+from tools.models.advisory_locks import take_lock
 
 pytestmark = pytest.mark.django_db
 
@@ -18,7 +18,6 @@ SELECT mode FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'
     [
         (lambda: take_lock("a key"), 0, "ExclusiveLock"),
         (lambda: take_lock("a key", seed=1), 1, "ExclusiveLock"),
-        (lambda: take_shared_lock("a key"), 0, "ShareLock"),
     ],
 )
 def test_a_lock_is_held_under_the_hash_of_its_key(take, seed, mode):

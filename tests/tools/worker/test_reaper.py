@@ -169,9 +169,9 @@ def test_a_call_that_waits_too_long_is_dispatched_again(agent, organization):
 
 def test_a_claim_after_the_reaper_has_a_higher_fence(abandoned):
     execution = reaped(abandoned("pure", 2))
-    claimed = Execution.objects.claim(execution.pk, worker="next", lease_s=15)
+    claimed = factories.claim(execution.pk, worker="next")
     assert (claimed.fence, claimed.attempt) == (3, 3)
-    assert Execution.objects.claim(execution.pk, worker="other", lease_s=15) is None
+    assert factories.claim(execution.pk, worker="other") is None
 
 
 @pytest.mark.part("calls")

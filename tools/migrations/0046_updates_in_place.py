@@ -65,7 +65,7 @@ def _without_index(name: str, model: str, **more: object) -> migrations.AlterFie
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tools", "0044_open_executions")]
+    dependencies = [("tools", "0045_statement_functions")]
 
     operations = [
         migrations.RunSQL(
