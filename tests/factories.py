@@ -9,6 +9,8 @@ from uuid import UUID, uuid4
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
 from django.contrib.auth.models import Permission
 from django.db import transaction
+from django.db.models import DateTimeField, Value
+from django.db.models.functions import Least
 from django.utils import timezone
 
 from audit.actions import Actor
@@ -159,10 +161,11 @@ def claimed(execution: Execution, times: int = 1, worker: str = "gone") -> Execu
 
 
 def end_execution(execution: Execution, **fields: Any) -> None:
-    """Over, as its worker leaves it."""
+    """Over, as its worker leaves it. What ended earlier was made then."""
     claimed(execution)
-    over = {"status": Status.SUCCESS, "completed_at": timezone.now(), "lease_until": None}
-    Execution.objects.filter(pk=execution.pk).update(**over | fields)
+    over = {"status": Status.SUCCESS, "completed_at": timezone.now(), "lease_until": None} | fields
+    made = Least("created_at", Value(over["completed_at"], DateTimeField()))
+    Execution.objects.filter(pk=execution.pk).update(**{"created_at": made} | over)
 
 
 def release(execution: Execution) -> None:

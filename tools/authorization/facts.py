@@ -71,6 +71,7 @@ class CurrentFacts:
             user_id=caller.user_id,
             tool_version__tool_id=tool.id,
             status=Status.SUCCESS,
+            unsuccessful__isnull=True,  # as the condition of the index says
         ).exists()
 
 

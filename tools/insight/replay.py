@@ -161,7 +161,7 @@ def combinations_of(
     they do not depend on permissions."""
     rows = Execution.objects.filter(
         organization_id=organization_id,
-        agent_id__in=list(agents),
+        user__agent__in=list(agents),  # the caller, which an index of the calls has
         created_at__gte=since,
         created_at__lt=until,
     ).exclude(status=Status.VALIDATION_ERROR)

@@ -96,14 +96,14 @@ _COUNT_RATE = """
         %(limit)s::bigint
     )
 """
-# The text of the conditions is that of the index execution_rated, and of `tools_count_rate`.
+# Its conditions are those of `tools_count_rate`.
 _COUNT_PASSED = f"""
     WITH passed AS (
         {_SELECT_HITS}
         UNION ALL
         SELECT created_at FROM tools_execution
         WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
-            AND rated_by = 'redis' AND NOT rated_by = ''
+            AND rated_by = 'redis'
             AND created_at > statement_timestamp() - interval '60 s'
     ), number AS (SELECT count(*) AS used FROM passed)
     SELECT used, extract(epoch FROM statement_timestamp() - (

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
 
 from audit.inserts import InsertRow, fetch_one, inserts_for_each
@@ -23,7 +23,7 @@ from tools.definitions.results import (
 from tools.models.agent import Agent
 from tools.models.callers import Account
 from tools.models.execution_queryset import (
-    KEEPS_OUTPUT,
+    KEEPS_DATA,
     MOST_PLACE,
     RETRIED_ONCE,
     UNSURE,
@@ -59,7 +59,12 @@ class Execution(models.Model):
         help_text="Who called.",
     )
     agent = models.ForeignKey(
-        Agent, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
+        Agent,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="executions",
+        db_index=False,  # its service account is the caller
     )
     token_id = models.UUIDField(null=True, blank=True)
     made_by = models.ForeignKey(
@@ -72,7 +77,12 @@ class Execution(models.Model):
         help_text="Who made it at the playground, as themselves or in the name of its agent.",
     )
     session = models.ForeignKey(
-        Session, on_delete=models.PROTECT, null=True, blank=True, related_name="executions"
+        Session,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="executions",
+        db_index=False,  # a smaller one leaves out the calls without a session
     )
     parent = models.ForeignKey(
         "self",
@@ -92,7 +102,7 @@ class Execution(models.Model):
     depth = models.PositiveSmallIntegerField(default=0, help_text="How many parents it has.")
     tool_name = models.CharField(max_length=128)
     tool_version = models.ForeignKey(
-        ToolVersion, on_delete=models.PROTECT, related_name="executions"
+        ToolVersion, on_delete=models.PROTECT, related_name="executions", db_index=False
     )
     parameters = models.JSONField(help_text="What it runs with: references are resolved.")
     parameters_asked = models.JSONField(
@@ -121,6 +131,12 @@ class Execution(models.Model):
     cost = models.DecimalField(max_digits=18, decimal_places=6, default=Decimal(0))
 
     status = models.CharField(max_length=20, choices=[(s.value, s.value) for s in Status])
+    unsuccessful = models.GeneratedField(
+        expression=Case(When(status__in=sorted(FINAL - {Status.SUCCESS}), then=F("status"))),
+        output_field=models.CharField(max_length=20, null=True),
+        db_persist=True,
+        help_text="Its status where it ended without success: what indexes may have of it.",
+    )
     fence = models.PositiveIntegerField(default=0)
     attempt = models.PositiveSmallIntegerField(default=0)
     worker = models.CharField(max_length=100, blank=True)
@@ -205,9 +221,35 @@ class Execution(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
+        # None has a key or a condition with a column that changes when an ordinary call is claimed
+        # or succeeds, so that these updates stay in place (HOT). What is open has a table of its
+        # own. docs/decisions/0025-open-executions-apart.md
         indexes = [
             models.Index(fields=["organization", "-created_at"], name="execution_recent"),
             models.Index(fields=["user", "-created_at"], name="execution_of_caller"),
+            models.Index(
+                fields=["organization", "tool_name", "-created_at"], name="execution_of_tool"
+            ),
+            models.Index(
+                fields=["user", "tool_version"],
+                name="execution_not_unsuccessful",
+                condition=Q(unsuccessful__isnull=True),
+            ),
+            models.Index(
+                fields=["organization", "created_at"],
+                name="execution_keeps_data",
+                condition=KEEPS_DATA,
+            ),
+            models.Index(
+                fields=["session"],
+                name="execution_of_session",
+                condition=Q(session__isnull=False),
+            ),
+            models.Index(
+                fields=["created_at"],
+                name="execution_with_key",
+                condition=Q(idempotency_key__isnull=False),
+            ),
             models.Index(
                 fields=["made_by", "-created_at"],
                 name="execution_at_playground",
@@ -219,20 +261,14 @@ class Execution(models.Model):
                 condition=Q(composite=True, parent__isnull=True),
             ),
             models.Index(
-                fields=["created_at"], name="execution_open", condition=Q(status__in=sorted(OPEN))
-            ),
-            models.Index(
-                fields=["queued_at"],
-                name="execution_queued",
-                condition=Q(status=Status.PENDING),
-            ),
-            models.Index(
                 fields=["organization", "-created_at"],
                 name="execution_failed",
-                condition=Q(status__in=sorted(FAILURES)),
+                condition=Q(unsuccessful__in=sorted(FAILURES)),
             ),
             models.Index(
-                fields=["organization", "tool_name", "-created_at"], name="execution_of_tool"
+                fields=["organization", "unsuccessful", "-created_at"],
+                name="execution_unsuccessful",
+                condition=Q(unsuccessful__isnull=False),
             ),
             models.Index(
                 fields=["organization", "error_code", "-id"],
@@ -240,49 +276,9 @@ class Execution(models.Model):
                 condition=~Q(error_code=""),
             ),
             models.Index(
-                fields=["organization", "status", "-created_at"],
-                name="execution_not_well",
-                condition=Q(status__in=sorted(FINAL - {Status.SUCCESS})),
-            ),
-            models.Index(
-                fields=["organization", "queued_at"],
-                name="execution_queued_here",
-                condition=Q(status=Status.PENDING),
-            ),
-            models.Index(
-                fields=["organization", "tool_name"],
-                name="execution_running_here",
-                condition=Q(status=Status.RUNNING),
-            ),
-            models.Index(
-                fields=["user", "tool_version"],
-                name="execution_succeeded",
-                condition=Q(status=Status.SUCCESS),
-            ),
-            models.Index(
-                fields=["user", "tool_name", "-created_at"],
-                name="execution_rated",
-                condition=~Q(rated_by=""),
-            ),
-            models.Index(
-                fields=["completed_at"],
-                name="execution_keyed",
-                condition=Q(idempotency_key__isnull=False),
-            ),
-            models.Index(
-                fields=["cache_key"],
-                name="execution_waits_for_another",
-                condition=Q(status=Status.PENDING) & ~Q(cache_key=""),
-            ),
-            models.Index(
                 fields=["organization", "output_digest"],
                 name="execution_names_output",
                 condition=~Q(output_digest=""),
-            ),
-            models.Index(
-                fields=["organization", "completed_at"],
-                name="execution_keeps_output",
-                condition=KEEPS_OUTPUT,
             ),
         ]
         constraints = [
@@ -330,7 +326,11 @@ class Execution(models.Model):
             ),
             models.CheckConstraint(name="execution_timeout_positive", condition=Q(timeout_s__gt=0)),
             models.UniqueConstraint(
-                "organization", "user", "idempotency_key", name="execution_idempotency_key_once"
+                "organization",
+                "user",
+                "idempotency_key",
+                name="execution_idempotency_key_once",
+                condition=Q(idempotency_key__isnull=False),
             ),
             models.UniqueConstraint(
                 "parent",

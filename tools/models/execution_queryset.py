@@ -78,13 +78,13 @@ UNDO = "undo:"  # prefix of the place of a call that compensates another one
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
 # Ends that leave open whether the effect happened: a person may resolve them, once.
 UNSURE = Q(error_code="OUTCOME_UNKNOWN") | Q(error_details__contains=EFFECT_POSSIBLE)
-# Executions with data that the organization's retention deletes: an output, and copies of others'
-# outputs. Parameters of a composite's calls are made of these, and it is unknown which part of
-# them.
-KEEPS_OUTPUT = (
-    Q(status=Status.SUCCESS, output_expired_at__isnull=True)
-    | Q(status__in=sorted(FINAL), parameters_asked__isnull=False)
-    | Q(Q(status__in=sorted(FINAL), parent__isnull=False), ~Q(parameters={}))
+# Executions with data that the organization's retention deletes when they are over: an output, and
+# copies of others' outputs. Parameters of a composite's calls are made of these, and it is unknown
+# which part of them.
+KEEPS_DATA = (
+    Q(unsuccessful__isnull=True, output_expired_at__isnull=True)
+    | Q(parameters_asked__isnull=False)
+    | Q(Q(parent__isnull=False), ~Q(parameters={}))
 )
 _DATABASE_FILLS = frozenset({"created_at", "queued_at"})
 # A parked call, which waits until few enough of its calls are open, or for a time, may resume then
@@ -243,7 +243,7 @@ def _insert_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]:
     return tuple(
         (field.attname, isinstance(field, models.JSONField))
         for field in fields
-        if field.attname not in _DATABASE_FILLS
+        if field.attname not in _DATABASE_FILLS and not field.generated
     )
 
 
@@ -467,14 +467,18 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def forget_keys(self, age: timedelta) -> int:
         """Make keys usable again whose calls ended so long ago; returns how many."""
-        return self.filter(idempotency_key__isnull=False, completed_at__lt=Now() - age).update(
-            idempotency_key=None
+        over = Now() - age
+        rows = self.filter(
+            idempotency_key__isnull=False, created_at__lt=over, completed_at__lt=over
         )
+        return rows.update(idempotency_key=None)
 
     def at_stage(self, stage: str) -> "ExecutionQuerySet":
         """Those of one status, as it is shown to readers."""
-        if stage not in OPEN:
+        if stage == Status.SUCCESS:
             return self.filter(status=stage)
+        if stage not in OPEN:
+            return self.filter(unsuccessful=stage)
         parked = Q(open__status=Status.PENDING, open__parked_below__isnull=False)
         if stage == Status.RUNNING:
             return self.open().filter(Q(open__status=Status.RUNNING) | parked)
@@ -482,7 +486,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def failed(self) -> "ExecutionQuerySet":
         """Those that failed, while running or before."""
-        return self.filter(status__in=sorted(FAILURES))
+        return self.filter(unsuccessful__in=sorted(FAILURES))
 
     def unparked(self) -> "ExecutionQuerySet":
         """Without those that wait for calls of their own."""

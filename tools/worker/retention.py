@@ -44,7 +44,7 @@ from tools.models import (
     StoredOutput,
     ToolFilter,
 )
-from tools.models.execution_queryset import KEEPS_OUTPUT
+from tools.models.execution_queryset import KEEPS_DATA
 
 log = logging.getLogger(__name__)
 BATCH = 500
@@ -158,10 +158,16 @@ def delete_old_messages() -> int:
 def _due(organization: Organization) -> list[UUID]:
     """Locked, so that none of them is served from the cache meanwhile."""
     rows: QuerySet[Execution] = Execution.objects.select_for_update(skip_locked=True, of=("self",))
-    age = timedelta(days=_output_days(organization))
-    due = rows.filter(KEEPS_OUTPUT, organization=organization, completed_at__lt=Now() - age)
+    over = Now() - timedelta(days=_output_days(organization))
+    due = rows.filter(
+        KEEPS_DATA,
+        organization=organization,
+        status__in=sorted(FINAL),
+        created_at__lt=over,
+        completed_at__lt=over,
+    )
     due = due.exclude(parent__status__in=sorted(OPEN))
-    return list(due.order_by("completed_at").values_list("pk", flat=True)[:BATCH])
+    return list(due.order_by("created_at").values_list("pk", flat=True)[:BATCH])
 
 
 def _output_days(organization: Organization) -> int:

@@ -50,7 +50,7 @@ from tools.web.reauthentication import Proof, by_method
 
 _COLUMNS = {
     "tool": "tool_name",
-    "agent": "agent__in",
+    "agent": "user__in",
     "state": "state",
     "session": "session",
     "code": "error_code",
@@ -235,13 +235,13 @@ class ExecutionList(CallerView):
         )
 
     def _filters(self) -> dict[str, Any]:
-        """An agent by its id, which an index of the calls has."""
+        """An agent by its service account, which an index of the calls has."""
         state = {"state": self.requested_state()} if "state" in self.query else {}
         query = {**self.query, **state}
         if "agent" not in query:
             return dict(query)
         here = Agent.objects.filter(organization_id=self.caller.organization_id)
-        named = here.filter(slug=query["agent"]).values_list("pk", flat=True)
+        named = here.filter(slug=query["agent"]).values_list("service_account", flat=True)
         return {**query, "agent": list(named)}
 
     @extend_schema(
