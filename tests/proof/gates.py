@@ -28,7 +28,7 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     _ADMISSION: {
         "resolve": (f"{_ADMISSION}:resolve",),
         "arrive": (f"{_CALL}:nesting", "tools/limits/load_shedder.py:enter"),
-        "enter_session": ("tools/execution/sessions.py:enter",),
+        "enter_session": ("tools/execution/sessions.py:enter_session",),
         "authorize": (f"{_CALL}:granted_groups", f"{_AVAILABLE}:in_group"),
         "limit_rate": ("tools/limits/rate_limits.py:count",),
         "check_json": (f"{_ADMISSION}:check_json",),
@@ -38,14 +38,14 @@ _STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     _ACCEPTANCE: {
         "find_need": (f"{_ACCEPTANCE}:find_need", f"{_CALL}:confirmation"),
         "reserve_budget": ("tools/limits/budgets.py:refusing",),
-        "hold": ("tools/execution/confirmations.py:hold",),
+        "hold": ("tools/execution/confirmations.py:request_approval",),
     },
     _CLAIM: {
         "ask_again": (f"{_CLAIM}:ask_again",),
-        "sessions.ask_again": ("tools/execution/sessions.py:ask_again",),
+        "sessions.check_session": ("tools/execution/sessions.py:check_session",),
         "outputs.check_references": ("tools/execution/outputs.py:check_references",),
         "check_signature": (f"{_CLAIM}:check_signature",),
-        "confirmations.spend": ("tools/execution/confirmations.py:spend",),
+        "confirmations.spend_approval": ("tools/execution/confirmations.py:spend_approval",),
     },
 }
 # Functions that refuse beside the gate's own, by the name of the gate.

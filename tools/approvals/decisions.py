@@ -300,7 +300,7 @@ def _find_change(confirmation: Confirmation) -> Refused | None:
     if tool is None or tool.version_id != execution.tool_version_id:
         return Refused("The tool was changed or removed.", code="tool_changed")
     performance = Performance(execution, tool, caller, snapshot, worker="")
-    for step in (ask_again, sessions.ask_again, check_signature):
+    for step in (ask_again, sessions.check_session, check_signature):
         step(performance)
     if (result := performance.result) is not None:
         return Refused(result.error_message, code=result.error_code)

@@ -138,18 +138,18 @@ def find_need(admission: Admission) -> None:
         if not verdict.passed and verdict.requirement is None:
             raise gates.refusal_of(verdict, question)
         admission.need = verdict.requirement or admission.need
-    if admission.need is not None and confirmations.is_approved_for_batch(
+    if admission.need is not None and confirmations.is_covered_by_batch_approval(
         admission, admission.need
     ):
         admission.need = None
     if admission.resolved.definition.entry_point == RUN_BATCH:
-        admission.need, admission.covers = confirmations.asked_for(admission)
+        admission.need, admission.covers = confirmations.batch_requirement(admission)
 
 
 def find_price(admission: Admission) -> None:
     """What it costs at most; a hit costs what the tool declares for one (ruling 17)."""
     if admission.need is None:
-        admission.hit = cache.find(admission)
+        admission.hit = cache.find_answer(admission)
     if admission.limits.shed is not None and admission.hit is None:
         raise admission.limits.shed
     definition = admission.resolved.definition
@@ -164,7 +164,7 @@ def reserve_budget(admission: Admission) -> None:
 def write(admission: Admission) -> None:
     """The row, with its evidence: what cannot be put on record is not accepted."""
     if admission.hit is not None:
-        ended = cache.ending(admission, admission.hit)
+        ended = cache.hit_columns(admission, admission.hit)
         admission.execution = build_row(admission, Status.SUCCESS, **ended)
     else:
         status = Status.PENDING if admission.need is None else Status.REQUIRES_CONFIRMATION
@@ -265,12 +265,12 @@ def _digest(key: str | None) -> str | None:
 
 def hold(admission: Admission) -> None:
     if admission.need is not None:
-        confirmations.hold(admission, admission.need)
+        confirmations.request_approval(admission, admission.need)
 
 
 def serve(admission: Admission) -> None:
     if admission.hit is not None:
-        cache.serve(admission, admission.hit)
+        cache.record_hit(admission, admission.hit)
 
 
 Step = Callable[[Admission], None]

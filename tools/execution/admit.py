@@ -51,7 +51,7 @@ def arrive(admission: Admission) -> None:
 def enter_session(admission: Admission) -> None:
     """Inside a session the server's groups and state are asked about (ruling 5)."""
     if admission.call.session is not None:
-        sessions.enter(admission)
+        sessions.enter_session(admission)
 
 
 def authorize(admission: Admission) -> None:

@@ -48,7 +48,7 @@ def cancel_execution(execution_id: UUID, *, by: Actor) -> Execution:
         if execution.status in _UNSTARTED and not execution.parked:
             message = f"Cancelled before it began{again_if_begun(execution)}."
             end_waiting(execution, status=Status.CANCELLED, code=CANCELLED, message=message)
-            confirmations.withdraw(execution_id, by=by)
+            confirmations.withdraw_confirmation(execution_id, by=by)
         else:  # its worker sees it; a second request keeps the time of the first
             row.update(cancel_requested_at=Coalesce("cancel_requested_at", Now()))
         record(
@@ -237,13 +237,13 @@ def _at_its_end(
 def _admit_and_start(caller: Caller, call: Call, wait_s: float, facts: CallFacts) -> Execution:
     try:
         admission = admit_waiting(caller, call, wait_s, facts)
-    except (IntegrityError, sessions.Overtaken) as error:
+    except (IntegrityError, sessions.SessionBusy) as error:
         # Two requests with one key at the same moment: the other one's row stands.
         earlier = _earlier_execution(call, _read_facts(caller, call))
         if earlier is not None:
             return earlier
-        if isinstance(error, sessions.Overtaken) or ONE_OPEN_PER_SESSION in str(error):
-            raise sessions.busy(caller, call) from None
+        if isinstance(error, sessions.SessionBusy) or ONE_OPEN_PER_SESSION in str(error):
+            raise sessions.busy_refusal(caller, call) from None
         raise
     execution = admission.accepted
     if admission.performance is not None and admission.place is not None:

@@ -33,11 +33,11 @@ from tools.limits import budgets
 from tools.models import CacheEntry, Execution, Organization, StoredOutput
 
 
-class Parked(Exception):
+class WaitingForLeader(Exception):
     """Another execution computes the same output; this one waits for it."""
 
 
-def find(admission: Admission) -> Hit | None:
+def find_answer(admission: Admission) -> Hit | None:
     """The cached output, if there is one. Sets the cache key of the call in any case."""
     if admission.resolved.definition.cache_ttl_s is None:
         return None
@@ -74,7 +74,7 @@ def _answer_owner(tool: CatalogTool, snapshot: Snapshot, caller: Caller) -> str:
     return ""
 
 
-def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
+def hit_columns(admission: Admission, hit: Hit) -> dict[str, Any]:
     """The columns of an execution that ended when it was created."""
     now = timezone.now()
     return {
@@ -93,7 +93,7 @@ def ending(admission: Admission, hit: Hit) -> dict[str, Any]:
     }
 
 
-def serve(admission: Admission, hit: Hit) -> None:
+def record_hit(admission: Admission, hit: Hit) -> None:
     """Records a call that was answered from the cache like one that ran."""
     execution = admission.accepted
     events.append_event(execution.pk, EventType.STARTED)
@@ -127,10 +127,10 @@ def serve(admission: Admission, hit: Hit) -> None:
     metrics.executions.labels(execution.tool_name, Status.SUCCESS).inc()
 
 
-def at_claim(performance: Performance) -> None:
+def find_or_lead(performance: Performance) -> None:
     """Sets a cached result that was stored meanwhile, or makes this call compute it.
 
-    Raises `Parked` while another execution computes it.
+    Raises `WaitingForLeader` while another execution computes it.
     """
     execution, tool = performance.execution, performance.tool
     if performance.result is not None or not execution.cache_key:
@@ -144,7 +144,7 @@ def at_claim(performance: Performance) -> None:
         return
     hit = _find_valid_answer(key)
     if hit is None:
-        raise Parked
+        raise WaitingForLeader
     performance.result = Result(
         Status.SUCCESS,
         output=hit.output,
@@ -157,7 +157,7 @@ def at_claim(performance: Performance) -> None:
     metrics.cache_lookups.labels(tool.name, "shared").inc()
 
 
-def keep(performance: Performance, result: Result) -> None:
+def store_answer(performance: Performance, result: Result) -> None:
     """Stores the output, in the transaction that ends the execution which computed it."""
     ttl_s = performance.definition.cache_ttl_s
     if not performance.leads or ttl_s is None:
@@ -170,15 +170,15 @@ def keep(performance: Performance, result: Result) -> None:
             warnings=result.warnings,
         )
     else:
-        give_up(performance.execution.pk)
+        release_lead(performance.execution.pk)
 
 
-def give_up(execution_id: UUID) -> None:
+def release_lead(execution_id: UUID) -> None:
     """It ended without an output: the next waiting execution computes it."""
     CacheEntry.objects.led_by(execution_id).delete()
 
 
-def waiting_for(performance: Performance) -> list[UUID]:
+def waiting_executions(performance: Performance) -> list[UUID]:
     """The executions that waited for the output of this one, which has ended."""
     if not performance.leads:
         return []

@@ -144,7 +144,7 @@ def claim(
     )
     if execution is None:
         return None
-    with suppress(cache.Parked, NoPlace, NotTaken):
+    with suppress(cache.WaitingForLeader, NoPlace, NotTaken):
         if seat:
             seat.take(execution.organization_id)
         return _claim_candidate(execution, worker)
@@ -288,9 +288,9 @@ def start_evidence(performance: Performance) -> list[InsertRow]:
 Step = Callable[[Performance], None]
 CLAIM: tuple[Step, ...] = (
     ask_again,
-    sessions.ask_again,
+    sessions.check_session,
     outputs.check_references,
     check_signature,
-    confirmations.spend,
-    cache.at_claim,
+    confirmations.spend_approval,
+    cache.find_or_lead,
 )

@@ -44,7 +44,7 @@ _SELECT_OF_EXECUTION = "SELECT * FROM tools_confirmation WHERE execution_id = %s
 _UNFINISHED = (Status.RUNNING, Status.PENDING)
 
 
-def asked_for(admission: Admission) -> tuple[ApprovalRequirement | None, dict[str, Any]]:
+def batch_requirement(admission: Admission) -> tuple[ApprovalRequirement | None, dict[str, Any]]:
     """The approval requirement of a batch as a whole, and the tools that the approval covers."""
     try:
         inputs = parse_batch_inputs(admission.parameters)
@@ -70,7 +70,7 @@ def asked_for(admission: Admission) -> tuple[ApprovalRequirement | None, dict[st
     return ApprovalRequirement(tuple(reasons), approvals), covers
 
 
-def is_approved_for_batch(admission: Admission, need: ApprovalRequirement) -> bool:
+def is_covered_by_batch_approval(admission: Admission, need: ApprovalRequirement) -> bool:
     """Whether the approval of the batch covers this call. The claim checks it again."""
     call = admission.call
     if call.parent is None or call.require_confirmation:
@@ -130,7 +130,7 @@ def _batch_input(batch: Execution, place: str) -> BatchInput | None:
     return inputs[int(place)]
 
 
-def hold(admission: Admission, need: ApprovalRequirement) -> None:
+def request_approval(admission: Admission, need: ApprovalRequirement) -> None:
     """Creates the confirmation, and records it. Raises `TooManyHeld`."""
     execution, tool = admission.accepted, admission.resolved
     _check_awaiting_limit(execution)
@@ -173,7 +173,7 @@ def hold(admission: Admission, need: ApprovalRequirement) -> None:
     )
 
 
-def spend(performance: Performance) -> None:
+def spend_approval(performance: Performance) -> None:
     """Spends the confirmation of a claimed call, or sets a refusal as its result.
 
     A call is refused if an approval is missing, was used before, or was given to something else.
@@ -268,7 +268,7 @@ def void_confirmation(confirmation: Confirmation, *, by: Actor, reason: str) -> 
         )
 
 
-def withdraw(execution_id: UUID, *, by: Actor, reason: str = "cancelled") -> None:
+def withdraw_confirmation(execution_id: UUID, *, by: Actor, reason: str = "cancelled") -> None:
     """Voids the confirmation of a call that ended before it began."""
     confirmation = _load_confirmation(execution_id)
     if confirmation is not None:

@@ -315,7 +315,7 @@ def _drop(execution_id: UUID) -> bool:
     message, more = (_NOT_AGAIN, {}) if execution.fence else (_NEVER_BEGAN, _KEY_IS_FREE)
     end_waiting(execution, status=Status.CANCELLED, code=EXPIRED, message=message, **more)
     by = Actor(CallerKind.SYSTEM, "queue", execution.organization.slug)
-    confirmations.withdraw(execution_id, by=by, reason="expired")
+    confirmations.withdraw_confirmation(execution_id, by=by, reason="expired")
     _put_on_record(execution, by)
     transaction.on_commit(lambda: events.notify_waiters(execution_id))
     return True

@@ -279,4 +279,4 @@ def transitions_of(execution: Execution) -> list[dict[str, str]]:
 
 Settling = Callable[[Performance, Result], None]
 # In the transaction that writes the result, for the holder of the fence alone.
-SETTLEMENT: tuple[Settling, ...] = (sessions.move, cache.keep)
+SETTLEMENT: tuple[Settling, ...] = (sessions.move_state, cache.store_answer)

@@ -112,7 +112,7 @@ def resumable_calls(performance: Performance) -> list[UUID]:
 
 
 def _unblocked_executions(performance: Performance) -> list[UUID]:
-    return [*cache.waiting_for(performance), *freed_by(performance.execution)]
+    return [*cache.waiting_executions(performance), *freed_by(performance.execution)]
 
 
 def _claim(turn: Turn, seat: Seat) -> Performance | None:

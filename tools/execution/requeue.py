@@ -135,7 +135,7 @@ def put_back(
         if not execution.composite:
             # The consent was to this very call, which is to begin once more.
             Confirmation.objects.filter(execution=execution.pk).update(spent_at=None)
-        cache.give_up(execution.pk)
+        cache.release_lead(execution.pk)
         events.append_event(execution.pk, EventType.WARNING, _SENTENCES.get(reason, _USUAL))
         return reason
     return _cancelled(row, execution, begun=begun, effect=effect)
@@ -151,7 +151,7 @@ def _cancelled(
     if not row.update(**ended | ({} if ran else {"cost": 0})):
         return ""
     _settle_budget(execution, ran=ran)
-    cache.give_up(execution.pk)
+    cache.release_lead(execution.pk)
     events.append_event(execution.pk, EventType.FAILED, said)
     return CANCELLED
 
@@ -246,6 +246,6 @@ def _end_poisoned(execution: Execution) -> None:
     end_waiting(
         execution, status=Status.FAILED, code=POISONED, message=message, error_details=details
     )
-    cache.give_up(execution.pk)
+    cache.release_lead(execution.pk)
     system = Actor(CallerKind.SYSTEM, "worker", execution.organization.slug)
-    confirmations.withdraw(execution.pk, by=system)
+    confirmations.withdraw_confirmation(execution.pk, by=system)

@@ -30,13 +30,13 @@ SESSION_CHANGED = (
 )
 
 
-class Overtaken(Conflict):
+class SessionBusy(Conflict):
     """Another call of the session is open, or was faster."""
 
     code = "session_busy"
 
 
-def enter(admission: Admission) -> None:
+def enter_session(admission: Admission) -> None:
     """Applies the session's groups and state to the call.
 
     Raises `NotFound` if the session is not the caller's, `Conflict` if it is closed, busy, or
@@ -49,7 +49,7 @@ def enter(admission: Admission) -> None:
     _check_open(caller, session, subject=admission.resolved.name)
     _check_group_and_state(caller, session, call.group, call.state, tool=admission.resolved)
     if not admission.resolved.definition.composite and facts.open_execution is not None:
-        raise Overtaken("Another call of this session is not over yet.")
+        raise SessionBusy("Another call of this session is not over yet.")
     admission.session = session
     admission.asked = EffectiveRequest.from_options(session.groups, session.state)
 
@@ -78,19 +78,19 @@ def find_open_execution(session_id: UUID) -> UUID | None:
     return rows.values_list("execution", flat=True).first()
 
 
-def busy(caller: Caller, call: Call) -> Conflict:
+def busy_refusal(caller: Caller, call: Call) -> Conflict:
     """The refusal of a call while another one is open. Records the refusal."""
     session = find_own_session(caller, call.session or "")
     other = find_open_execution(session.pk)
-    _record_refusal(caller, session, Overtaken.code, subject=call.tool_name)
-    return Overtaken(
+    _record_refusal(caller, session, SessionBusy.code, subject=call.tool_name)
+    return SessionBusy(
         "Another call of this session is not over yet. Wait for it, or cancel it.",
         session=str(session.pk),
         open_execution=str(other) if other else None,
     )
 
 
-def ask_again(performance: Performance) -> None:
+def check_session(performance: Performance) -> None:
     """Checks at the claim that the session is still what the call was asked in, as it was read with
     the row. While a call is open no other moves its session; one that closes now closes after it.
 
@@ -116,7 +116,7 @@ def state_before(execution: Execution) -> str:
     return execution.state
 
 
-def move(performance: Performance, result: Result) -> None:
+def move_state(performance: Performance, result: Result) -> None:
     """Changes the state after a success, in the transaction of the result (S1, 4.2)."""
     if result.status == Status.SUCCESS:
         _move_state(
@@ -127,7 +127,7 @@ def move(performance: Performance, result: Result) -> None:
 def move_state_for_hit(admission: Admission, execution: Execution) -> None:
     """Changes the state after a cache hit, in the transaction that accepts the call.
 
-    Raises `Overtaken` if another call of the session is open or was faster.
+    Raises `SessionBusy` if another call of the session is open or was faster.
     """
     if execution.session_id is not None:
         _lock_session(execution.session_id, execution.state)
@@ -218,7 +218,7 @@ def _refusal(code: str, message: str) -> Result:
 def _lock_session(session_id: UUID, state: str) -> None:
     """Locks the session's row without waiting, since the other transaction may wait for us.
 
-    Raises `Overtaken`.
+    Raises `SessionBusy`.
     """
     session = (
         Session.objects.select_for_update(no_key=True, skip_locked=True)
@@ -226,7 +226,7 @@ def _lock_session(session_id: UUID, state: str) -> None:
         .first()
     )
     if session is None or find_open_execution(session_id) is not None:
-        raise Overtaken("Another call of this session was faster. Read the session, then call.")
+        raise SessionBusy("Another call of this session was faster. Read the session, then call.")
 
 
 def _move_state(execution: Execution, tool: CatalogTool, snapshot: Snapshot, actor: Actor) -> None:

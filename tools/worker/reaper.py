@@ -149,6 +149,6 @@ def _end(
         error_details=effect | boundary_details(execution, execution.tool_version.definition),
     )
     budgets.settle(execution.pk, spent=execution.cost)  # its effect may have happened
-    cache.give_up(execution.pk)
+    cache.release_lead(execution.pk)
     events.append_event(execution.pk, EventType.FAILED, message)
     record_lost(execution, "reaper", reason=code, **effect, **details)

@@ -291,7 +291,7 @@ class Composition:
         assert call.parent is not None  # set by begin_call
         try:
             execution = admit(self._performance.caller, call)
-        except (Shed, sessions.Overtaken):
+        except (Shed, sessions.SessionBusy):
             raise CallPostponed from None
         except Refused:  # the call has a row
             return _nested_call(Execution.objects.answer(call.id))

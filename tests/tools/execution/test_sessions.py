@@ -22,7 +22,7 @@ from tools.catalog import actions as catalog
 from tools.errors import Conflict, Forbidden, Malformed, NotFound, Refused
 from tools.execution import answer
 from tools.execution.admit import admit
-from tools.execution.sessions import Overtaken
+from tools.execution.sessions import SessionBusy
 from tools.models import Execution, Session, StateTransition
 from tools.worker import session_maintenance
 from tools.workflows import session_actions
@@ -431,7 +431,7 @@ def test_a_hit_moves_the_state_as_a_run_does(agent, organization, cached_call):
 def test_a_hit_is_not_served_beside_an_open_call(agent, organization, cached_call, workflow):
     session = opened(agent)
     first = queue_call(agent, session, "look")
-    with pytest.raises(Overtaken):
+    with pytest.raises(SessionBusy):
         queue_call(agent, session, "known")
     assert untouched(session)
     assert attempted(first).status == "Success"
