@@ -193,3 +193,20 @@ def _common_details(by: Actor) -> dict[str, Any]:
     """The details that every record has, where they are known."""
     said = {"source": source(), "made_by": by.made_by}
     return {name: text for name, text in said.items() if text}
+
+
+def record_change(
+    event: Event,
+    subject: str,
+    by: Actor,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    *,
+    digest: str = "",
+    **more: Any,
+) -> UUID:
+    """Append the record of a change: the values that differ, and `more` in its details."""
+    details = {**difference(before, after), **more}
+    return record(
+        event, by=by, outcome=Outcome.CHANGED, subject=subject, digest=digest, details=details
+    )

@@ -15,8 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from sandbox.spec import IsolationLevel
 from tools.accounts.bearer_tokens import hash_secret, new_token

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from tools.catalog.list_fields import ListedFields
 from tools.catalog.snapshot import CatalogTool, Snapshot

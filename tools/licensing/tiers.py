@@ -9,8 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from tools.errors import Conflict
 from tools.licensing import licenses

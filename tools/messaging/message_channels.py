@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from django.db import transaction
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from sandbox.egress.rules.grammar import BrokenGrammar, Url, parse_host
 from tools.catalog.list_fields import ListedFields

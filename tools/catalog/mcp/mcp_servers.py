@@ -4,8 +4,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from sandbox.egress.rules.grammar import BrokenGrammar, Url
 from tools.catalog.groups import note_groups

@@ -5,8 +5,7 @@ from typing import Any
 import rfc8785
 from django.db import transaction
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from sandbox.spec import Limits, Preloaded, RunOutcome, SandboxSpec
 from tools.builtin.content_definitions import SCHEMAS

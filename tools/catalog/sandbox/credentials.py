@@ -5,8 +5,7 @@ from typing import Any
 
 from django.db import transaction
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from sandbox.egress.rules.egress_policy import HostRule
 from sandbox.egress.rules.host_rules import read_rule

@@ -8,8 +8,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from sandbox.client import SandboxClient
 from sandbox.levels import at_least

@@ -11,8 +11,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from audit.actions import Actor
-from audit.change_records import record_change
+from audit.actions import Actor, record_change
 from audit.events import Event
 from tools.catalog.signatures import newest, sealed_texts
 from tools.catalog.signatures.newest import SignatureFileState
