@@ -98,6 +98,7 @@ def test_a_plain_call_stays_within_its_budget(organization: Organization, agent:
     factories.tool(organization)
     cost = cost_of(factories.api(agent), "echo", {"parameters": {"text": "x"}})
     assert cost.statements < 7  # beside what is read once a second
+    assert cost.hot_share >= 0.95
     assert cost.commits <= 3
     assert cost.wal_bytes <= 16_000
 
@@ -112,5 +113,6 @@ def test_a_limited_call_in_a_session_stays_within_its_budget(
     body = {"parameters": {"text": "x"}, "session": session}
     cost = cost_of(factories.api(agent), "echo", body)
     assert cost.statements < 9
+    assert cost.hot_share >= 0.95
     assert cost.commits <= 4
     assert cost.wal_bytes <= 19_500
