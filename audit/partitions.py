@@ -168,6 +168,40 @@ BEGIN
 END $attach$;
 """
 
+# The way back: the rows are copied, and what names the table is read before it is renamed.
+_JOIN = """
+DO $join$
+DECLARE
+    months regclass := '{table}'::regclass;
+    statements text[]; triggers text[]; one record; statement text;
+BEGIN
+    SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s',
+            conrelid::regclass, conname, pg_get_constraintdef(oid)) ORDER BY contype = 'f')
+        INTO statements FROM pg_constraint
+    WHERE conparentid = 0 AND (conrelid = months AND contype IN ('p', 'u', 'x', 'f')
+        OR confrelid = months AND conrelid <> months);
+    SELECT statements || array_agg(replace(pg_get_indexdef(indexrelid), ' ON ONLY ', ' ON '))
+        INTO statements FROM pg_index
+    WHERE indrelid = months AND NOT EXISTS (
+        SELECT FROM pg_constraint
+        WHERE conrelid = months AND conindid = indexrelid AND contype IN ('p', 'u', 'x')
+    );
+    SELECT array_agg(pg_get_triggerdef(oid) || CASE tgenabled WHEN 'A' THEN format(
+        '; ALTER TABLE {table} ENABLE ALWAYS TRIGGER %I', tgname) ELSE '' END)
+        INTO triggers FROM pg_trigger WHERE tgrelid = months AND NOT tgisinternal;
+
+    SET CONSTRAINTS ALL IMMEDIATE;
+    ALTER TABLE {table} RENAME TO {table}_months;
+    CREATE TABLE {table} (LIKE {table}_months INCLUDING ALL EXCLUDING INDEXES);
+    INSERT INTO {table} SELECT * FROM {table}_months;
+    {grants}
+    DROP TABLE {table}_months CASCADE;
+    FOREACH statement IN ARRAY statements || triggers LOOP
+        EXECUTE statement;
+    END LOOP;
+END $join$;
+"""
+
 
 class PartitionBusy(Exception):
     """Something uses the table for longer than may be waited for. It succeeds later."""
@@ -217,6 +251,12 @@ class Partition:
 def first_id(moment: datetime) -> UUID:
     """The least UUIDv7 that is made at that moment or later."""
     return UUID(int=int(moment.timestamp() * 1000) << 80)
+
+
+def join_partitions_sql(table: str) -> str:
+    """The statement that makes a plain table of a partitioned one, with the same rows, constraints,
+    foreign keys in both directions, indexes, triggers, defaults and grants."""
+    return _JOIN.format(table=table, grants=_COPY_GRANTS.format(source="months", target=table))
 
 
 def partition_table_sql(table: str, key: str) -> list[str]:

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from django.db import DatabaseError, IntegrityError, connection
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from uuid_utils.compat import uuid7
 
 from audit import metrics, partitions
@@ -151,6 +151,32 @@ def test_rows_that_refer_to_the_table_still_do(things):
         execute("INSERT INTO thing (id, owner_id) VALUES (%s, 2)", uuid7())
     with pytest.raises(DatabaseError, match="foreign key"):
         execute("INSERT INTO thing (id, before_id) VALUES (%s, %s)", uuid7(), uuid7())
+
+
+def test_a_partitioned_table_becomes_a_plain_one_again(things):
+    partitions.make_partitions("thing", "id")
+    rows = execute("SELECT * FROM thing ORDER BY id")
+    execute(partitions.join_partitions_sql("thing"))
+    assert names("thing") == []
+    assert execute("SELECT * FROM thing ORDER BY id") == rows
+    indexes = "SELECT indexname FROM pg_indexes WHERE tablename = 'thing' ORDER BY 1"
+    assert execute(indexes) == [("thing_by_note",), ("thing_pkey",)]
+    for refused in ("UPDATE thing SET note = 'x'", "TRUNCATE thing CASCADE"):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            execute(refused)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        execute("INSERT INTO part (thing_id) VALUES (gen_random_uuid())")
+
+
+def test_records_are_written_and_kept_in_plain_tables_again(ledger):
+    before = written()
+    for table in (TABLE, "audit_auditpayload"):
+        execute(partitions.join_partitions_sql(table))
+        assert names(table) == []
+    written()
+    assert AuditRecord.objects.count() == 2
+    with pytest.raises(DatabaseError), transaction.atomic():
+        execute(f"UPDATE {TABLE} SET reason = 'x' WHERE id = %s", before)
 
 
 def test_an_empty_table_leaves_no_partition_of_earlier_rows(ledger):
