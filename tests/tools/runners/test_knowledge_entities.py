@@ -12,6 +12,7 @@ from tests import factories
 from tests.conditions import blocks_another_connection, until
 from tests.stubs import web
 from tests.stubs.web import Reply
+from tools.execution import perform as execution_pipeline
 from tools.execution.admit import admit
 from tools.execution.perform import RUN, perform
 from tools.knowledge import entities, entity_index, sparql_endpoint
@@ -357,7 +358,7 @@ def test_a_call_that_is_run_again_does_not_refuse_itself(agent, monkeypatch):
     given = {"type": "Element", "name": "Oxygen", "on_existing": "refuse"}
     execution = admit(factories.caller(agent), factories.call("create_entity", given, group=GROUPS))
     with monkeypatch.context() as patch:
-        patch.setattr(perform, "RUN", RUN[:2])  # the result is not written
+        patch.setattr(execution_pipeline, "RUN", RUN[:2])  # the result is not written
         perform(execution.pk)
     factories.release(execution)
     perform(execution.pk)
