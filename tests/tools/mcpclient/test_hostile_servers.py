@@ -167,7 +167,7 @@ def test_reading_a_long_message_does_not_block_the_event_loop():
 
     loop = EventLoopThread()
     try:
-        assert loop.submit(turns()).result(30) > 10
+        assert loop.submit(turns()).result(30) > 2  # 1 where the loop itself reads it
     finally:
         loop.close()
 
