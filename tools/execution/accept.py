@@ -180,6 +180,7 @@ def write(admission: Admission) -> None:
     if not _write_accepted(admission, belonging):
         with transaction.atomic():
             confirm_rate(admission)
+            admission.accepted.rate = admission.rate
             if not _write_accepted(admission, belonging):
                 raise audit_halted()
     transaction.on_commit(partial(events.notify_pages, admission.execution.pk))
