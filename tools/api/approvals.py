@@ -4,10 +4,11 @@ People read with a session or a token; they decide with a session alone.
 """
 
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -60,6 +61,14 @@ class DecisionsBody(Strict):
     )
 
 
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "string", "pattern": f"^{DECIMAL.pattern}$"},
+            {"type": "integer", "minimum": 0},
+        ]
+    }
+)
 class ConfirmationAmountField(serializers.DecimalField):
     """An exact amount, sent as text or as a whole number; never a float."""
 
@@ -269,7 +278,7 @@ class RuleList(RuleView):
         row = confirmation_rules.create_rule(
             organization=self.organization, name=wanted.pop("name"), wanted=wanted, by=self.actor
         )
-        headers = {"Location": f"/api/v1/confirmation-rules/{row.name}"}
+        headers = {"Location": f"/api/v1/confirmation-rules/{quote(row.name)}"}
         return self.resource_response(
             self.representation(row.name), status.HTTP_201_CREATED, headers
         )

@@ -278,6 +278,12 @@ def test_a_rule_is_written_read_changed_and_deleted(admin_api, api, organization
     check_error(admin_api.get("/confirmation-rules/r"), 404, "confirmation_rule_not_found")
 
 
+def test_the_address_of_a_rule_may_hold_any_letter(admin_api, organization):
+    made = admin_api.post("/confirmation-rules", {"name": "Ûø |", "every_call": True})
+    assert made["Location"] == "/api/v1/confirmation-rules/%C3%9B%C3%B8%20%7C"
+    assert admin_api.get(made["Location"].removeprefix("/api/v1")).json()["name"] == "Ûø |"
+
+
 WRONG_RULES = [
     {"name": "r"}, {"name": "", "every_call": True}, {"name": "r", "tool": 1},
     {"name": "r", "min_cost": 0.5}, {"name": "r", "min_cost": "x"},

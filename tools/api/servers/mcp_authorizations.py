@@ -56,9 +56,13 @@ class McpOAuthClientAnswer(serializers.Serializer[Any]):
 
 
 class McpOAuthClientBody(serializers.Serializer[Any]):
-    client_id = serializers.CharField()
+    client_id = serializers.CharField(
+        required=False, help_text="May be left out where the server has a client already."
+    )
     client_secret = serializers.CharField(
-        required=False, help_text="Kept encrypted; ••• leaves it, an empty text removes it."
+        required=False,
+        allow_null=True,
+        help_text="Kept encrypted; ••• and null leave it, an empty text removes it.",
     )
     grant = serializers.ChoiceField(choices=Grant.values, required=False)
 
