@@ -62,12 +62,7 @@ class DecisionsBody(Strict):
 
 
 @extend_schema_field(
-    {
-        "oneOf": [
-            {"type": "string", "pattern": f"^{DECIMAL.pattern}$"},
-            {"type": "integer", "minimum": 0},
-        ]
-    }
+    {"type": ["string", "integer"], "pattern": f"^{DECIMAL.pattern}$", "minimum": 0}
 )
 class ConfirmationAmountField(serializers.DecimalField):
     """An exact amount, sent as text or as a whole number; never a float."""
