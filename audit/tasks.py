@@ -59,7 +59,7 @@ def verify_logs() -> None:
     inspection.verify_all_logs()
 
 
-@shared_task(name="audit.tasks.write_export", time_limit=3600)
+@shared_task(name="audit.tasks.write_export", time_limit=3600, at_once=4)
 def write_export() -> None:
     background_exports.write_next_export()
 

@@ -1,8 +1,10 @@
 """The Celery application: dispatch of executions, and the schedule of maintenance tasks."""
 
 import os
+from threading import BoundedSemaphore
+from typing import Any
 
-from celery import Celery
+from celery import Celery, Task
 from celery.signals import setup_logging
 from kombu.transport.redis import Transport
 from redis.exceptions import ResponseError
@@ -16,7 +18,27 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 # it is an unavailable broker, and the worker's own polling goes on meanwhile.
 Transport.connection_errors = (*Transport.connection_errors, ResponseError)
 
-app = Celery("toolcrib")
+
+class LimitedTask(Task):
+    """A task that runs at most `at_once` times in a process. A message that comes while it does is
+    dropped: beat sends the next one. So no task fills the threads of all others."""
+
+    abstract = True
+    at_once = 1
+
+    def __init__(self) -> None:
+        self._places = BoundedSemaphore(self.at_once)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if not self._places.acquire(blocking=False):
+            return None
+        try:
+            return self.run(*args, **options)
+        finally:
+            self._places.release()
+
+
+app = Celery("toolcrib", task_cls=LimitedTask)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["audit", "tools.worker"])
 # Not tasks: the module that a worker runs beside them, by Celery's signals.

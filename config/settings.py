@@ -400,7 +400,7 @@ CELERY_TASK_ACKS_LATE = False  # the row's lease, not the message, says who work
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
-CELERY_TASK_DEFAULT_QUEUE = "executions"
+CELERY_TASK_DEFAULT_QUEUE = "executions"  # housekeeping has one of its own: CELERY_TASK_ROUTES
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -413,7 +413,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
-# How often each begins, in seconds; one that could not begin until the next is due is dropped.
+# Housekeeping: how often each task begins, in seconds. One that could not begin until the next is
+# due is dropped.
 _BEATS = {
     "tools.execution.tasks.reap": 5,
     "tools.execution.tasks.hear_services": 5,
@@ -442,6 +443,7 @@ CELERY_BEAT_SCHEDULE = {
     task: {"task": task, "schedule": float(every_s), "options": {"expires": every_s}}
     for task, every_s in _BEATS.items()
 }
+CELERY_TASK_ROUTES = {task: {"queue": "housekeeping"} for task in _BEATS}
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"

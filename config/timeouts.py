@@ -16,7 +16,7 @@ from django.core.checks import CheckMessage, Error, register
 LEASE_CHECK_S = 0.25  # between two checks of leases by a worker, which notice cancellations
 POLL_S = 0.5  # between two polls of the queue by a worker
 REAP_S = 5.0  # between two passes of the reaper
-BEAT_SILENT_S = 10.0  # without a beat, after which every worker reaps by itself
+BEAT_SILENT_S = 10.0  # without a pass of the housekeeper, after which every worker reaps by itself
 CGROUP_KILL_S = 1.0  # beyond a run's wall-clock limit: sandboxd has killed the run's control group
 CLIENT_SPARE_S = 30.0  # the worker's timeout for sandboxd beyond a run's wall-clock limit
 REQUEUE_S = 5.0  # for requeueing stopped runs
@@ -60,7 +60,7 @@ def lease_timeouts() -> tuple[TimeoutStep, ...]:
         TimeoutStep("the worker or sandboxd ends the run", lease_fence_s(lease_s)),
         TimeoutStep("the lease expires", lease_s),
         TimeoutStep("the reaper settles it", lease_s + REAP_S),
-        TimeoutStep("a worker settles it without beat", lease_s + BEAT_SILENT_S + POLL_S),
+        TimeoutStep("a worker settles it without housekeeper", lease_s + BEAT_SILENT_S + POLL_S),
     )
 
 

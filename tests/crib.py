@@ -1,4 +1,4 @@
-"""A real Toolcrib beside the tests: PostgreSQL, Valkey, sandboxd, web, worker and beat."""
+"""A real Toolcrib beside the tests: PostgreSQL, Valkey, sandboxd, web, workers and beat."""
 
 import os
 import shutil

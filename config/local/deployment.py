@@ -132,6 +132,7 @@ def start_processes(supervisor: Supervisor, data: Path, options: DeploymentOptio
     os.environ |= {"LIVE_PORT": str(live_port), "WEB_PORT": str(options.address.port)}
     supervisor.start(
         process_specs.worker(data, threads=settings.WORKER_THREADS),
+        process_specs.housekeeper(data),
         process_specs.beat(data),
         process_specs.sealer(data),
         process_specs.live(data, address.Address(options.address.host, live_port)),

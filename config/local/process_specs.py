@@ -37,6 +37,7 @@ from config.local.unix_accounts import (
 from sandbox.daemon.limits import cgroups
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+HOUSEKEEPING_THREADS = 32  # as many as all its tasks may use at once (config/celery.py), or more
 BEAT_LACKS = frozenset({
     "AUDIT_ANCHOR_PUT_URL", "AUDIT_ANCHOR_TOKEN", "AUDIT_ANCHOR_URL", "DATABASE_URL", "EMAIL_URL",
     "LLM_API_KEY", "MCP_STDIO_ALLOWED", "METRICS_TOKEN", "OIDC_CLIENT_SECRET", "SECRET_KEY",
@@ -146,12 +147,23 @@ def _web_server(
 
 
 def worker(data: Path, *, threads: int) -> ProcessSpec:
-    options = {"pool": "threads", "concurrency": str(threads), "loglevel": "INFO"}
+    return _celery_worker(data, "worker", queue="executions", threads=threads)
+
+
+def housekeeper(data: Path) -> ProcessSpec:
+    """The periodic tasks. It has the files and the account of workers, which do them otherwise."""
+    return _celery_worker(data, "housekeeper", queue="housekeeping", threads=HOUSEKEEPING_THREADS)
+
+
+def _celery_worker(data: Path, name: str, *, queue: str, threads: int) -> ProcessSpec:
+    options = {"queues": queue, "hostname": f"{name}@%h", "pool": "threads"}
+    options |= {"concurrency": str(threads), "loglevel": "INFO"}
     spec = _django(
         data,
-        "worker",
+        name,
         *("celery", "-A", "config", "worker", *_options(options)),
         *("--without-gossip", "--without-mingle"),
+        account=product_account("worker"),
     )
     return replace(spec, grace_s=timeouts.worker_grace_s())
 
@@ -173,8 +185,8 @@ def _options(options: dict[str, str]) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", value)]
 
 
-def _django(data: Path, name: str, *module: str) -> ProcessSpec:
-    account = product_account(name)
+def _django(data: Path, name: str, *module: str, account: UnixAccount | None = None) -> ProcessSpec:
+    account = account or product_account(name)
     return ProcessSpec(
         name=name,
         command=(sys.executable, "-m", *module),

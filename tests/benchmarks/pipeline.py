@@ -59,9 +59,10 @@ from tools.worker import tasks  # noqa: E402
 FLOOR = "floor"
 # By a word of the command line: the processes that the supervisor starts.
 PROCESSES = {
-    "web": "config.asgi", "live": "tools.live.app", "worker": " worker --", "beat": " beat --",
-    "sandboxd": "sandbox.daemon", "egress": "sandbox.egress", "postgresql": "postgres -D",
-    "valkey": "valkey", "oxigraph": "oxigraph", "sealer": "seal",
+    "web": "config.asgi", "live": "tools.live.app", "worker": "--queues executions",
+    "housekeeper": "--queues housekeeping", "beat": " beat --", "sandboxd": "sandbox.daemon",
+    "egress": "sandbox.egress", "postgresql": "postgres -D", "valkey": "valkey",
+    "oxigraph": "oxigraph", "sealer": "seal",
 }  # fmt: skip
 TICKS = os.sysconf("SC_CLK_TCK")
 IDLE_S = 5.0

@@ -27,6 +27,7 @@ PROCESSES = (
     "egress",
     "sandboxd",
     "worker",
+    "housekeeper",
     "beat",
     "sealer",
     "live",
@@ -115,7 +116,7 @@ class FirstStart:
 def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
     data = tmp_path_factory.mktemp("private clone") / "var"
     with crib(data) as one:
-        unready, running = one.address.unready(), [one.leader(name) for name in PROCESSES]
+        unready, running = one.address.readiness_flaw(), [one.leader(name) for name in PROCESSES]
         others = Crib(data, free_port()), Crib(data.with_name("elsewhere"), one.address.port)
         twice, port_in_use = (other.refused() for other in others)
         status = one.stop()
@@ -149,7 +150,7 @@ def test_the_password_is_shown_once_and_every_killed_process_is_back(data: Path)
             os.kill(former, signal.SIGKILL)
             one.read_until(f"{name} was killed by SIGKILL; starting it again")
             until(lambda name=name, former=former: one.leader(name) != former)
-            until(lambda: one.address.unready() is None)
+            until(lambda: one.address.readiness_flaw() is None)
         assert one.stop() == 0
     assert using(data) == []
 
@@ -162,7 +163,7 @@ def test_after_the_kill_of_the_supervisor_all_end_and_the_next_start_works(data:
         until(lambda: not any(alive(pid) for pid in running))
     with crib(data) as next_one:
         assert "Password" not in "".join(next_one.said)
-        assert next_one.address.unready() is None
+        assert next_one.address.readiness_flaw() is None
 
 
 @pytest.mark.part("faults")

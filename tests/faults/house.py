@@ -33,7 +33,8 @@ ELSEWHERE = frozenset(
 # Words of a command line that only this process of the crib has.
 ROLES = {
     "web": "config.asgi",
-    "worker": " worker ",
+    "worker": "--queues executions",
+    "housekeeper": "--queues housekeeping",
     "beat": " beat ",
     "sealer": "seal_audit",
     "sandboxd": "sandbox.daemon",

@@ -322,6 +322,7 @@ _STOPPED = (0.5, MOST_STOPPED_S)
 KINDS: dict[str, Kind] = {
     "kill web": Kind(_kill("web"), 3, before=_stop_performing_web),
     "kill worker": Kind(_kill("worker"), 6),
+    "kill housekeeper": Kind(_kill("housekeeper"), 2),
     "kill beat": Kind(_kill("beat"), 2),
     "kill sealer": Kind(_kill("sealer"), 2),
     "kill sandboxd": Kind(_kill("sandboxd"), 3),
@@ -329,6 +330,7 @@ KINDS: dict[str, Kind] = {
     "kill run": Kind(_kill("run"), 3),
     "stop web": Kind(_stop("web"), 0.5, (0.5, 8)),
     "stop worker": Kind(_stop("worker"), 2, _STOPPED),
+    "stop housekeeper": Kind(_stop("housekeeper"), 1, _STOPPED),
     "stop beat": Kind(_stop("beat"), 0.5, _STOPPED),
     "stop sealer": Kind(_stop("sealer"), 0.5, _STOPPED),
     "stop sandboxd": Kind(_stop("sandboxd"), 1, _STOPPED),

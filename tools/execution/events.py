@@ -34,7 +34,7 @@ def redis_connection() -> redis.Redis:
 
 
 @lru_cache(maxsize=1)
-def _impatient_connection() -> redis.Redis:
+def impatient_connection() -> redis.Redis:
     """For what must not wait for a Redis that hangs. One retry: a kept connection may be dead."""
     once = Retry(NoBackoff(), 1)
     return _client(socket_timeout=0.5, socket_connect_timeout=0.5, retry=once)
@@ -104,7 +104,7 @@ def _publish(channel: str, *execution_ids: object) -> None:
     if redis_pause:
         return
     try:
-        with _impatient_connection().pipeline(transaction=False) as messages:
+        with impatient_connection().pipeline(transaction=False) as messages:
             for execution_id in execution_ids:
                 messages.publish(channel, str(execution_id))
             messages.execute()
@@ -116,7 +116,7 @@ def _publish(channel: str, *execution_ids: object) -> None:
 def redis_answers() -> bool:
     """Whether Redis is there, within a second or so."""
     try:
-        return bool(_impatient_connection().ping())
+        return bool(impatient_connection().ping())
     except redis.RedisError:
         return False
 

@@ -79,7 +79,7 @@ class Poller:
     def poll(self) -> None:
         """Begin queued calls without a worker; run urgent tasks if beat is silent."""
         broker_answers = events.redis_answers()
-        if reaper.silent_s() > timeouts.BEAT_SILENT_S:
+        if reaper.is_silent(redis_answers=broker_answers):
             due = reaper.reap()
             dispatch.wake_workers(due if broker_answers else [])
             decisions.expire_overdue()

@@ -4,20 +4,24 @@ What may be retried is, up to `MOST_ATTEMPTS` times, and is then set aside; for 
 it is unknown whether it happened, and the row says so (ruling 16). Lost dispatches are repeated,
 each time after a longer pause; a call that waited too long to begin is dropped.
 
-A pass is begun by beat, or by a worker where beat is silent. Several at once share the work: each
+A pass is begun by the housekeeper, or by a worker where that is silent: Redis remembers its last
+pass, and without Redis beat's messages do not arrive either. Several at once share the work: each
 call is a transaction of its own, and the process that locked its row handles it.
 """
 
+import logging
 import time
 from typing import Any
 from uuid import UUID
 
+import redis
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.events import Event
 from audit.models import AuditRecord
+from config import timeouts
 from tools.definitions.results import EventType, Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution import answer, cache, dispatch, events
@@ -35,6 +39,7 @@ from tools.limits import budgets
 from tools.models import Execution
 from tools.workflows.chain_boundary import boundary_details
 
+log = logging.getLogger(__name__)
 BATCH = 100
 # After a longer wait for a lock, the call is left to the next pass. A process that was stopped in
 # the middle of one (SIGSTOP) loses its transaction: callers may wait for the allowance that it
@@ -45,19 +50,51 @@ _LOCK_TIMEOUTS = (
 )
 
 
+HOUSEKEEPER_KEY = "toolcrib:reaped"  # expires `BEAT_SILENT_S` after the housekeeper's last pass
+
+
 class _PassClock:
-    """When this process began its last pass."""
+    """When the last pass began, of those that this process knows of."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.last
 
 
 _pass_clock = _PassClock()
 
 
-def silent_s() -> float:
-    """Seconds since this process began its last pass, or started."""
-    return time.monotonic() - _pass_clock.last
+def announce_pass() -> None:
+    """Say to all processes that the housekeeper begins one."""
+    lasts_ms = round(timeouts.BEAT_SILENT_S * 1000)
+    try:
+        events.impatient_connection().set(HOUSEKEEPER_KEY, "", px=lasts_ms)
+    except redis.RedisError as error:
+        log.warning("workers do not hear of this pass: %s", type(error).__name__)
+
+
+def announced_s() -> float | None:
+    """Seconds since the housekeeper's last pass. None if it is more than `BEAT_SILENT_S` ago, or
+    where Redis does not answer."""
+    try:
+        left_ms = events.impatient_connection().pttl(HOUSEKEEPER_KEY)
+    except redis.RedisError:
+        return None
+    return timeouts.BEAT_SILENT_S - left_ms / 1000 if left_ms > 0 else None
+
+
+def is_silent(*, redis_answers: bool) -> bool:
+    """Whether no pass has begun for `BEAT_SILENT_S`, neither here nor by the housekeeper."""
+    if _pass_clock.age_s <= timeouts.BEAT_SILENT_S:
+        return False
+    ago_s = announced_s() if redis_answers else None
+    if ago_s is None:
+        return True
+    _pass_clock.last = time.monotonic() - ago_s
+    return False
 
 
 def reap() -> list[UUID]:

@@ -24,7 +24,7 @@ from tools.worker import reaper, retention, service_listener, session_maintenanc
 log = logging.getLogger(__name__)
 
 
-@shared_task(name=RUN_EXECUTION)
+@shared_task(name=RUN_EXECUTION, at_once=settings.WORKER_THREADS)
 def run_execution(execution_id: str) -> None:
     """A dispatch that finds the worker stopping, or no database, is dropped; its row stays
     queued."""
@@ -45,6 +45,7 @@ def run_execution(execution_id: str) -> None:
 @shared_task(name="tools.execution.tasks.reap")
 def reap() -> None:
     """Without a database, or during another long pass, the next pass does the work."""
+    reaper.announce_pass()
     try:
         wake_workers(reaper.reap())
     except CONNECTION_ERRORS as error:

@@ -1,4 +1,6 @@
-"""The worker process beside Celery's tasks: background loops, heartbeats and graceful shutdown.
+"""A worker process beside Celery's tasks: background loops, heartbeats and graceful shutdown.
+
+Only one that takes executions has loops and heartbeats; a housekeeper begins and ends the same way.
 
 On a stop signal, it takes nothing more and lets its runs end for `EXECUTION_GRACE_S`. Runs that
 remain are stopped and requeued. A process that cannot end after that exits as if it were killed:
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
+from celery import Celery
 from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -47,7 +50,7 @@ def workers_alive() -> int:
 
 
 @worker_init.connect
-def _begin_loops(**_: Any) -> None:
+def _begin_loops(sender: Any, **_: Any) -> None:
     """Before Celery connects: while Redis is away it may try to for hours."""
     try:
         timeouts.assert_order()
@@ -58,8 +61,14 @@ def _begin_loops(**_: Any) -> None:
         ValueError,
     ) as flaw:  # of keys or anchors, perhaps
         raise SystemExit(str(flaw)) from flaw  # any other exception Celery would only log
-    _begin_loop(Poller().poll, every_s=timeouts.POLL_S, name="poller")
-    _begin_loop(tasks.replace_silent_beat, every_s=tasks.BEAT_CHECK_S, name="stand-in")
+    if takes_executions(sender.app):
+        _begin_loop(Poller().poll, every_s=timeouts.POLL_S, name="poller")
+        _begin_loop(tasks.replace_silent_beat, every_s=tasks.BEAT_CHECK_S, name="stand-in")
+
+
+def takes_executions(app: Celery) -> bool:
+    """Whether this process consumes the queue of executions, and not housekeeping alone."""
+    return settings.CELERY_TASK_DEFAULT_QUEUE in app.amqp.queues.consume_from
 
 
 def compare_logs() -> None:
@@ -117,7 +126,9 @@ def _run_loop(work: Callable[[], object], every_s: float, name: str) -> None:
 
 # --- heartbeats ---
 @worker_ready.connect
-def _begin_heartbeats(**_: Any) -> None:
+def _begin_heartbeats(sender: Any, **_: Any) -> None:
+    if not takes_executions(sender.app):
+        return
     _heartbeat_stop.clear()
     threading.Thread(target=_send_heartbeats, name="heartbeat", daemon=True).start()
 

@@ -225,6 +225,9 @@ def test_held_calls_end_in_time_where_beat_is_silent(agent, asks, monkeypatch):
     waiting = call_awaiting_approval(agent)
     age(waiting, minutes=1)
     monkeypatch.setattr(reaper._pass_clock, "last", float("-inf"))
+    monkeypatch.setattr(
+        reaper, "HOUSEKEEPER_KEY", f"test:{agent.pk}"
+    )  # of the product here, not of this
     Poller().poll()
     row = Execution.objects.get(pk=waiting.execution_id)
     assert row.error_code == "confirmation_expired"

@@ -20,7 +20,8 @@ from tools.models import Execution
 Process = subprocess.Popen[bytes]
 _IN_A_TRANSACTION = """
 SELECT count(*) FROM pg_stat_activity
-WHERE application_name = 'toolcrib-worker' AND xact_start IS NOT NULL
+WHERE application_name IN ('toolcrib-worker', 'toolcrib-housekeeper')
+    AND xact_start IS NOT NULL
 """
 
 
@@ -62,20 +63,22 @@ def killed(process: Process) -> None:
 
 @contextmanager
 def stopped(crib: Crib) -> Iterator[None]:
-    """Meanwhile the crib's own worker claims nothing, and waiting calls do not expire."""
-    pid = _worker_of(crib)
-    until(lambda: _stops_without_locks(pid))
+    """Meanwhile the crib's own worker claims nothing, its housekeeper is idle, and waiting calls do
+    not expire."""
+    pids = [celery_process(crib, queue) for queue in ("executions", "housekeeping")]
+    until(lambda: _stop_without_locks(pids))
     try:
         with override_settings(QUEUE_AGE_S=3600):
             yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        _continue(pids)
 
 
-def _stops_without_locks(pid: int) -> bool:
-    """Stop the process. If it has a transaction open, whose locks it would keep, let it continue
-    and return False."""
-    os.kill(pid, signal.SIGSTOP)
+def _stop_without_locks(pids: list[int]) -> bool:
+    """Stop the processes. If one has a transaction open, whose locks it would keep, let them
+    continue and return False."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     idle = False
     try:
         with connection.cursor() as cursor:
@@ -84,13 +87,19 @@ def _stops_without_locks(pid: int) -> bool:
             idle = cursor.fetchone() == (0,)
     finally:
         if not idle:
-            os.kill(pid, signal.SIGCONT)
+            _continue(pids)
     return idle
 
 
-def _worker_of(crib: Crib) -> int:
+def _continue(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+def celery_process(crib: Crib, queue: str) -> int:
+    """The id of the crib's process that consumes the queue."""
     task = Path(f"/proc/{crib.supervisor}/task/{crib.supervisor}/children")
     for pid in map(int, task.read_text().split()):
-        if b"\0celery\0-A\0config\0worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if f"\0--queues\0{queue}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid
-    raise LookupError("the crib has no worker at this moment")
+    raise LookupError(f"the crib has no process for {queue} at this moment")

@@ -113,20 +113,20 @@ import django
 django.setup()
 from uuid import uuid4
 from tests.conditions import until
-from tools.execution import bell, hints
-callers = [threading.Thread(target=hints.tell, args=[[uuid4()]]) for _ in range(4)]
+from tools.execution import dispatch, events
+callers = [threading.Thread(target=dispatch.wake_workers, args=[[uuid4()]]) for _ in range(4)]
 for caller in callers:
     caller.start()
 held = [silent.accept() for _ in callers]
-hints.tell([uuid4()])
+dispatch.wake_workers([uuid4()])
 assert all(caller.is_alive() for caller in callers), "the fifth waited for the four"
 for caller in callers:
     caller.join()
-assert bell.pause
+assert events.redis_pause
 silent.close()
 [one.close() for one, _ in held]
-hints.tell([uuid4()])
-print("told")
+dispatch.wake_workers([uuid4()])
+print("over")
 """
 
 
@@ -138,4 +138,4 @@ def test_a_redis_that_hangs_blocks_few_callers_and_then_none():
         [sys.executable, "-c", HUNG],
         cwd=ROOT, env=variables, timeout=60, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert ended.stdout == "told\n", ended.stderr
+    assert ended.stdout == "over\n", ended.stderr

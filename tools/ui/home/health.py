@@ -16,9 +16,14 @@ from tools.ui.licenses import licenses
 from tools.ui.settings import sandbox
 from tools.ui.settings.sandbox import Notice
 from tools.web.probes import CHECKS
+from tools.worker import reaper
 
 _STATUS_WORDS = {"good": "good", "warn": "look", "bad": "wrong"}
 _CHIP_STATUSES = {"good": "success", "warn": "pending", "bad": "denied"}  # colors of a chip
+_NO_HOUSEKEEPER = (
+    "The housekeeper is silent: exports, deliveries of alerts and retention wait. Workers end"
+    " orphaned calls meanwhile."
+)
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,12 @@ def _component_row(name: str, said: Notice, to: str) -> ComponentRow:
 
 
 def _probe_status() -> Notice:
-    """The checks of `/readyz`; they name nothing of an organization."""
+    """The checks of `/readyz`, and whether the housekeeper works, which no call needs; they name
+    nothing of an organization."""
     answers = {name: check() for name, check in CHECKS.items()}
     wrong = [answer for answer in answers.values() if answer != "ok"]
+    if not wrong and reaper.announced_s() is None:
+        return Notice("warn", _NO_HOUSEKEEPER)
     if not wrong:
         return Notice("good", f"{', '.join(answers).capitalize()}: all answer.")
     return Notice("bad", f"{'; '.join(wrong)}.")
