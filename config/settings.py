@@ -334,6 +334,8 @@ CONFIRMATION_MINUTES = env_int("CONFIRMATION_MINUTES", 15, least=1, most=10_080)
 # How long an idempotency key is bound to the request it was first sent with.
 # Which calls the process that accepted them performs, while their callers wait.
 EXECUTE_IN_PLACE = env_choice("EXECUTE_IN_PLACE", "upstream", ("upstream", "none"))
+# How workers are woken: by an entry of a list in Redis, or by a Celery message.
+EXECUTION_DISPATCH = env_choice("EXECUTION_DISPATCH", "wake", ("wake", "celery"))
 IDEMPOTENCY_HOURS = env_int("IDEMPOTENCY_HOURS", 24, least=1, most=8760)
 # A larger output is stored outside its execution's row and is read by its own URL.
 OUTPUT_INLINE_BYTES = env_int("OUTPUT_INLINE_BYTES", 1024 * 1024, least=1024)

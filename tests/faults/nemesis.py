@@ -29,6 +29,7 @@ from tests.faults.service import Service
 
 log = logging.getLogger(__name__)
 RUN_EXECUTION = "tools.execution.tasks.run_execution"
+WAKE_UPS = "toolcrib:wake-ups"
 COPIES = 10
 MOST_STOPPED_S = 20.0
 PERFORMS_WITHIN_S = 30.0
@@ -271,12 +272,15 @@ def _turn_clock(nemesis: Nemesis, fault: Fault) -> int | None:
 
 
 def _repeat_dispatches(nemesis: Nemesis, fault: Fault) -> int | None:
-    """Every dispatch of the last calls again, ten times and in no order; some of nothing at all."""
+    """Every dispatch of the last calls again, ten times and in no order; some of nothing at all. As
+    wake-ups and as messages."""
     with nemesis.house.database() as database:
         rows = database.execute("SELECT id FROM tools_execution ORDER BY created_at DESC LIMIT 20")
         ids: list[UUID] = [row[0] for row in rows] + [uuid4(), uuid4()]
     messages = ids * COPIES
     nemesis.chance.shuffle(messages)
+    with nemesis.house.broker() as broker:
+        broker.rpush(WAKE_UPS, *map(str, messages))
     for execution_id in messages:
         nemesis.dispatcher.send_task(
             RUN_EXECUTION, (str(execution_id),), ignore_result=True, retry=False

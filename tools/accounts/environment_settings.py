@@ -180,6 +180,12 @@ SECTIONS: dict[str, tuple[DescribedSetting, ...]] = {
             " place free; none: workers perform all calls",
         ),
         DescribedSetting(
+            "EXECUTION_DISPATCH",
+            "wake",
+            "wake: an entry of a list in Redis wakes a worker for each call; celery: a Celery"
+            " message does, at more CPU",
+        ),
+        DescribedSetting(
             "IDEMPOTENCY_HOURS",
             "24",
             "how long an idempotency key stands for the request it was first sent with, 1 to 8760",
@@ -363,9 +369,10 @@ VISIBLE = (
     "ALLOWED_HOSTS", "ANCHORS_DIR", "AUDIT_QUIET_SECONDS",
     "CONFIRMATION_MINUTES", "CSRF_TRUSTED_ORIGINS",
     "DATA_UPLOAD_MAX_MEMORY_SIZE", "EGRESS_ALLOW_PRIVATE", "EGRESS_CA_FILE", "EMAIL_FROM",
-    "EXECUTE_IN_PLACE", "EXECUTION_GRACE_S", "EXECUTION_LEASE_S", "EXECUTION_QUEUE_S",
-    "EXECUTION_TIMEOUT_S", "FRESH_SECONDS", "HTTPS", "IDEMPOTENCY_HOURS", "LIVE_STREAMS",
-    "LIVE_URL", "MCP_REFERENCES_ALLOWED", "MCP_STDIO_ALLOWED", "RETENTION_DAYS", "MFA_REQUIRED",
+    "EXECUTE_IN_PLACE", "EXECUTION_DISPATCH", "EXECUTION_GRACE_S", "EXECUTION_LEASE_S",
+    "EXECUTION_QUEUE_S", "EXECUTION_TIMEOUT_S", "FRESH_SECONDS", "HTTPS", "IDEMPOTENCY_HOURS",
+    "LIVE_STREAMS", "LIVE_URL", "MCP_REFERENCES_ALLOWED", "MCP_STDIO_ALLOWED", "RETENTION_DAYS",
+    "MFA_REQUIRED",
     "OIDC_CLIENT_ID", "OIDC_GROUPS_CLAIM", "OIDC_ISSUER", "OIDC_MFA", "OIDC_NAME",
     "OIDC_ORGANIZATION", "OIDC_ROLES", "OIDC_SCOPES", "QUEUE_AGE_S", "READS_PER_MINUTE",
     "SANDBOX_ALLOW_DEGRADED", "SECURE_HSTS_INCLUDE_SUBDOMAINS", "SECURE_HSTS_PRELOAD",

@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
+import redis
 from celery import current_app
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
@@ -53,6 +54,14 @@ def take_thread(*, wait: bool) -> bool:
         if not wait:
             break
     return False
+
+
+def await_thread() -> bool:
+    """Whether a thread is free, which is waited for for a moment; it stays free."""
+    if not _free_threads.acquire(timeout=_PATIENCE_S):
+        return False
+    _free_threads.release()
+    return True
 
 
 def release_thread() -> None:
@@ -179,7 +188,7 @@ class Pulse:
 
 
 polled = Pulse()  # the poller has looked into the database
-dispatched = Pulse()  # Celery's consumer has delivered a dispatch
+dispatched = Pulse()  # a dispatch has arrived, by Redis or by Celery
 
 
 log = logging.getLogger(__name__)
@@ -216,12 +225,19 @@ class _Line:
     def __init__(self) -> None:
         self._turns: deque[Turn] = deque()
         self._asked_at = -math.inf
+        self._more = False
         self._found_at = -math.inf
         self._lock = threading.Lock()
 
     @property
     def is_long(self) -> bool:
         return time.monotonic() - self._found_at < _BACKLOG_S
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more than `_CANDIDATES` waited a moment ago: wake-ups or not, there is one to
+        take."""
+        return self._more and self.is_long
 
     def ask(self) -> None:
         """Who asks while another does has his answer."""
@@ -230,6 +246,7 @@ class _Line:
             if self._asked_at < since:
                 self._asked_at = time.monotonic()
                 self._turns = deque(next_waiting(_CANDIDATES))
+                self._more = len(self._turns) == _CANDIDATES
                 if self._turns:
                     self._found_at = self._asked_at
 
@@ -248,9 +265,9 @@ class _Line:
 line = _Line()
 
 
-def turns(hinted: UUID) -> Iterator[Turn]:
-    """What a worker with a dispatch tries to claim, until it has one."""
-    if not line.is_long:
+def turns(hinted: UUID | None) -> Iterator[Turn]:
+    """What a worker tries to claim, until it has one: with a dispatch, or after another call."""
+    if hinted is not None and not line.is_long:
         yield Turn(hinted, _HARDLY, seats.shares.half)
     yield from iter(line.take, None)
     line.ask()
@@ -342,6 +359,8 @@ def _put_on_record(execution: Execution, by: Actor) -> None:
 
 
 RUN_EXECUTION = "tools.execution.tasks.run_execution"
+WAKE_UPS = "toolcrib:wake-ups"  # a list; each entry is good for one call
+MOST_WAKE_UPS = 1_000  # a list that no worker reads does not grow beyond it
 _places, _PLACE_S = threading.BoundedSemaphore(4), 0.05
 
 
@@ -349,16 +368,29 @@ def wake_workers(execution_ids: Iterable[UUID]) -> None:
     """Dispatch the executions to workers. Those that cannot be dispatched are found by polling.
 
     A Redis that hangs holds up as many callers as there are places, and then none for a moment.
-    By the task's name: what the task runs may dispatch in its turn.
     """
-    if events.redis_pause or not _places.acquire(timeout=_PLACE_S):
+    ids = [str(execution_id) for execution_id in execution_ids]
+    if not ids or events.redis_pause or not _places.acquire(timeout=_PLACE_S):
         return
     try:
-        for execution_id in execution_ids:
-            words = (str(execution_id),)
-            current_app.send_task(RUN_EXECUTION, words, ignore_result=True, retry=False)
-    except OperationalError as error:
+        if settings.EXECUTION_DISPATCH == "wake":
+            _push_wake_ups(ids)
+        else:
+            _send_messages(ids)
+    except (OperationalError, redis.RedisError) as error:
         events.redis_pause.begin()
-        log.warning("no worker was told: %s", type(error).__name__)
+        log.warning("no worker was woken: %s", type(error).__name__)
     finally:
         _places.release()
+
+
+def _push_wake_ups(ids: list[str]) -> None:
+    length = int(events.impatient_connection().rpush(WAKE_UPS, *ids))
+    if length > MOST_WAKE_UPS:
+        events.impatient_connection().ltrim(WAKE_UPS, -MOST_WAKE_UPS, -1)
+
+
+def _send_messages(ids: list[str]) -> None:
+    """By the task's name: what the task runs may dispatch in its turn."""
+    for execution_id in ids:
+        current_app.send_task(RUN_EXECUTION, (execution_id,), ignore_result=True, retry=False)

@@ -45,12 +45,13 @@ def perform_turn(turn: Turn) -> list[UUID]:
     return _next_executions(_attempt(turn))
 
 
-def perform_next(hinted: UUID) -> list[UUID]:
-    """Run the execution that a dispatch named or, where there is a backlog, the one whose turn it
-    is. The executions that can go on now, as with `perform`.
+def perform_next(hinted: UUID | None) -> list[UUID] | None:
+    """Run the execution that a dispatch named or, where there is a backlog or no dispatch, the one
+    whose turn it is. The executions that can go on now, as with `perform`; None where none was run.
     """
     attempts = (_attempt(turn) for turn in turns(hinted))
-    return _next_executions(next(filter(None, attempts), None))
+    performance = next(filter(None, attempts), None)
+    return None if performance is None else _next_executions(performance)
 
 
 def perform_here(performance: Performance) -> list[UUID]:

@@ -13,33 +13,21 @@ from tools.approvals import decisions
 from tools.catalog.search import tool_words
 from tools.execution import cache, dispatch
 from tools.execution.dispatch import RUN_EXECUTION, wake_workers
-from tools.execution.perform import perform_next
 from tools.licensing import licenses
 from tools.limits import rate_limits
 from tools.models import Execution
 from tools.runners import isolation
 from tools.usage import usage_rollups
-from tools.worker import reaper, retention, service_listener, session_maintenance
+from tools.worker import reaper, retention, service_listener, session_maintenance, wake_ups
 
 log = logging.getLogger(__name__)
 
 
 @shared_task(name=RUN_EXECUTION, at_once=settings.WORKER_THREADS)
 def run_execution(execution_id: str) -> None:
-    """A dispatch that finds the worker stopping, or no database, is dropped; its row stays
-    queued."""
+    """A dispatch as a message: of a release before wake-ups, or of `EXECUTION_DISPATCH=celery`."""
     dispatch.dispatched.beat()
-    if not dispatch.take_thread(wait=True):
-        return
-    try:
-        waiting = perform_next(UUID(execution_id))
-    except CONNECTION_ERRORS as error:
-        log.warning("an execution was not begun: %s", type(error).__name__)
-        replace_dead_connections()
-        return
-    finally:
-        dispatch.release_thread()
-    wake_workers(waiting)
+    wake_ups.perform_dispatched(UUID(execution_id))
 
 
 @shared_task(name="tools.execution.tasks.reap")

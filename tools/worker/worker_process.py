@@ -31,6 +31,7 @@ from config.database import CONNECTION_ERRORS, close_connections, replace_dead_c
 from tools.execution import dispatch, events, leases
 from tools.execution.dispatch import worker_name
 from tools.worker.polling import Poller
+from tools.worker.wake_ups import WakeUps
 
 log = logging.getLogger(__name__)
 _EX_TEMPFAIL = 75
@@ -64,6 +65,7 @@ def _begin_loops(sender: Any, **_: Any) -> None:
     if takes_executions(sender.app):
         _begin_loop(Poller().poll, every_s=timeouts.POLL_S, name="poller")
         _begin_loop(tasks.replace_silent_beat, every_s=tasks.BEAT_CHECK_S, name="stand-in")
+        WakeUps().start()
 
 
 def takes_executions(app: Celery) -> bool:
