@@ -3,12 +3,14 @@
 import signal
 
 import pytest
+from django.conf import settings
 from django.db.models.functions import Now
 
 from audit.models import AuditRecord
 from tests import factories
 from tests.conditions import LIMIT_S, until
 from tests.tools.execution.workers import killed, taken_by, worker
+from tools.execution import dispatch
 from tools.models import Execution
 
 pytestmark = pytest.mark.usefixtures("committed")
@@ -43,6 +45,24 @@ def lost(execution):
 def test_what_runs_may_end_within_the_grace(crib, call, gate):
     with worker(crib, EXECUTION_GRACE_S="60") as process:
         execution = taken_by(crib, process, call("external"))
+        process.send_signal(signal.SIGTERM)
+        gate.open()
+        assert process.wait(LIMIT_S) == 0
+    execution.refresh_from_db()
+    assert (execution.status, execution.output, execution.attempt) == ("Success", "done", 1)
+
+
+@pytest.mark.part("faults")
+def test_what_was_woken_may_end_within_the_grace(crib, call, gate):
+    make = call("external")
+
+    def dispatched():
+        execution = make()
+        dispatch.wake_workers([execution.pk])
+        return execution
+
+    with worker(crib, EXECUTION_GRACE_S="60", REDIS_URL=settings.REDIS_URL) as process:
+        execution = taken_by(crib, process, dispatched)
         process.send_signal(signal.SIGTERM)
         gate.open()
         assert process.wait(LIMIT_S) == 0

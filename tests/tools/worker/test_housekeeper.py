@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from django.db.models.functions import Now
 
+from config import timeouts
 from tests import factories
 from tests.conditions import until
 from tests.crib import Crib
@@ -60,7 +61,6 @@ def test_a_worker_reaps_only_where_the_housekeeper_is_silent() -> None:
     reaper.announce_pass()
     assert reaper.is_silent(redis_answers=False)  # it was not asked for
     assert not reaper.is_silent(redis_answers=True)
-    assert reaper._pass_clock.age_s < 5
 
 
 @pytest.mark.usefixtures("last_pass")
@@ -68,4 +68,4 @@ def test_an_announced_pass_is_as_old_as_it_is() -> None:
     reaper.announce_pass()
     events.redis_connection().pexpire(reaper.HOUSEKEEPER_KEY, 4_000)
     ago_s = reaper.announced_s()
-    assert ago_s is not None and 6 <= ago_s < 10
+    assert ago_s is not None and timeouts.BEAT_SILENT_S - 4 <= ago_s < timeouts.BEAT_SILENT_S
