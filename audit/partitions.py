@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Self
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from psycopg.errors import CheckViolation, LockNotAvailable
 from audit import metrics
 
 log = logging.getLogger(__name__)
-AHEAD = 3  # months
+AHEAD = 2  # months
 LOCK_TIMEOUT_MS = 100
 MOST_MOVED = 10_000  # rows, out of the default partition
 _BOUNDS = re.compile(r"FOR VALUES FROM \((MINVALUE|'[^']+')\) TO \((MAXVALUE|'[^']+')\)")
@@ -46,6 +47,11 @@ _BOUNDARY_SQL = """(
         'month', (now() + interval '1 day') AT TIME ZONE 'UTC'
     ) + interval '1 month') * 1000)::bigint), 12, '0') || repeat('0', 20)
 )::uuid"""
+# Those that an insert gives: not what the database computes.
+_COLUMNS_SQL = """
+SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+"""
 _COPY_GRANTS = """
     IF (SELECT relacl IS NOT NULL FROM pg_class WHERE oid = {source}) THEN
         EXECUTE format('REVOKE ALL ON {target} FROM PUBLIC, %I', current_user);
@@ -139,6 +145,7 @@ _ATTACH_EARLIER = """
 DO $attach$
 DECLARE
     boundary uuid := {boundary};
+    columns text := ({columns});
     one record; references_to_it text[]; statement text;
 BEGIN
     SET CONSTRAINTS ALL IMMEDIATE;
@@ -154,7 +161,8 @@ BEGIN
         EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', one.place, one.conname);
     END LOOP;
     IF EXISTS (SELECT FROM {table}_earlier) THEN
-        INSERT INTO {table}_default SELECT * FROM {table}_earlier WHERE {key} >= boundary;
+        EXECUTE format('INSERT INTO {table}_default (%1$s)'
+            ' SELECT %1$s FROM {table}_earlier WHERE {key} >= %2$L', columns, boundary);
         DELETE FROM {table}_earlier WHERE {key} >= boundary;
         EXECUTE format('ALTER TABLE {table} ATTACH PARTITION {table}_earlier'
             ' FOR VALUES FROM (MINVALUE) TO (%L)', boundary);
@@ -173,6 +181,7 @@ _JOIN = """
 DO $join$
 DECLARE
     months regclass := '{table}'::regclass;
+    columns text := ({columns});
     statements text[]; triggers text[]; one record; statement text;
 BEGIN
     SELECT array_agg(format('ALTER TABLE %s ADD CONSTRAINT %I %s',
@@ -193,7 +202,7 @@ BEGIN
     SET CONSTRAINTS ALL IMMEDIATE;
     ALTER TABLE {table} RENAME TO {table}_months;
     CREATE TABLE {table} (LIKE {table}_months INCLUDING ALL EXCLUDING INDEXES);
-    INSERT INTO {table} SELECT * FROM {table}_months;
+    EXECUTE format('INSERT INTO {table} (%1$s) SELECT %1$s FROM {table}_months', columns);
     {grants}
     DROP TABLE {table}_months CASCADE;
     FOREACH statement IN ARRAY statements || triggers LOOP
@@ -253,10 +262,27 @@ def first_id(moment: datetime) -> UUID:
     return UUID(int=int(moment.timestamp() * 1000) << 80)
 
 
+@lru_cache(maxsize=8)
+def partition_of_month(table: str, year: int, number: int) -> Partition | None:
+    """The ids of that month, and the partition that has them. None where the month had no partition
+    of its own when it was first asked for: ids of the default partition may move.
+
+    For the present month, and statements about one id that each call makes: what is asked of its
+    partition is planned like what is asked of a plain table, once for a connection, where a
+    statement about all partitions is planned each time.
+    """
+    month = Month(year, number)
+    for one in partitions_of(table):
+        if one.contains(month.first_id):
+            return Partition(table, one.name, month.first_id, month.following.first_id)
+    return None
+
+
 def join_partitions_sql(table: str) -> str:
     """The statement that makes a plain table of a partitioned one, with the same rows, constraints,
     foreign keys in both directions, indexes, triggers, defaults and grants."""
-    return _JOIN.format(table=table, grants=_COPY_GRANTS.format(source="months", target=table))
+    grants = _COPY_GRANTS.format(source="months", target=table)
+    return _JOIN.format(table=table, grants=grants, columns=_COLUMNS_SQL.format(table=table))
 
 
 def partition_table_sql(table: str, key: str) -> list[str]:
@@ -275,7 +301,9 @@ def partition_table_sql(table: str, key: str) -> list[str]:
             "DEFAULT",
             needless=f"NOT EXISTS (SELECT FROM {table}_earlier)",
         ),
-        _ATTACH_EARLIER.format(table=table, key=key, boundary=_BOUNDARY_SQL),
+        _ATTACH_EARLIER.format(
+            table=table, key=key, boundary=_BOUNDARY_SQL, columns=_COLUMNS_SQL.format(table=table)
+        ),
     ]
 
 
@@ -295,7 +323,7 @@ def partitions_of(table: str) -> list[Partition]:
 
 
 def make_all_partitions() -> list[str]:
-    """Make what is missing of every partitioned table, for this month and the next three; the new
+    """Make what is missing of every partitioned table, for this month and the next ones; the new
     partitions. What cannot be made now is logged, and shows as `toolcrib_partitions_ahead`."""
     made = []
     for table, key in partitioned_tables().items():
@@ -311,8 +339,8 @@ def make_all_partitions() -> list[str]:
 
 
 def make_partitions(table: str, key: str, *, since: datetime | None = None) -> list[str]:
-    """Make what is missing for the month of `since`, which is now by default, and the next three;
-    the new partitions. Safe to run twice, and at once.
+    """Make what is missing for the month of `since`, which is now by default, and the next `AHEAD`
+    ones; the new partitions. Safe to run twice, and at once.
 
     A month whose rows are in the default partition already, because it had none, takes them over
     if they are few. Raises `PartitionBusy`, and `IntegrityError` if they are too many.
@@ -337,14 +365,20 @@ def months_ahead(table: str, *, since: datetime | None = None) -> int:
 def drop_partitions(partitions: Sequence[Partition], *, keep: Callable[[], bool]) -> bool:
     """Drop them, all or none; whether they were dropped.
 
-    `keep` decides, while nothing can be written to them: rows it has seen are all there are. Raises
-    `PartitionBusy`.
+    `keep` decides, while nothing can be written to them: rows it has seen are all there are, and
+    what it writes is written if they are dropped. Raises `PartitionBusy`, and `IntegrityError` if
+    rows of other tables refer to theirs.
     """
     names = ", ".join(one.name for one in partitions)
     with _short_locks() as cursor:
         cursor.execute(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE")
         if keep():
             return False
+        # Where others refer to the table, it is looked whether they refer to this partition.
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_hashjoin = off")
+        for one in partitions:
+            cursor.execute(f"ALTER TABLE {one.table} DETACH PARTITION {one.name}")
         cursor.execute(f"DROP TABLE {names}")
     log.info("partitions were dropped: %s", names)
     return True
@@ -389,7 +423,9 @@ def _add_partition(table: str, month: Month, *, moving: str = "") -> bool:
         cursor.execute(_new_partition_sql(table, name, bounds))
         if moving:
             rows = f"FROM {default} WHERE {moving} >= %s AND {moving} < %s"
-            cursor.execute(f"INSERT INTO {name} SELECT * {rows}", [first, end])
+            cursor.execute(_COLUMNS_SQL.format(table=table))
+            columns = cursor.fetchone()[0]
+            cursor.execute(f"INSERT INTO {name} ({columns}) SELECT {columns} {rows}", [first, end])
             cursor.execute(f"DELETE {rows}", [first, end])
             cursor.execute(f"ALTER TABLE {table} ATTACH PARTITION {default} DEFAULT")
     return True
