@@ -101,14 +101,17 @@ def test_its_records_are_a_partition_and_the_next_months_have_theirs(
     upgraded: crib.Crib, earlier_facts: dict[str, Any]
 ) -> None:
     statement = """
-        SELECT tableoid::regclass::text FROM audit_auditrecord WHERE execution_id = %s
+        SELECT tableoid::regclass::text FROM tools_execution WHERE id = %(execution)s UNION
+        SELECT tableoid::regclass::text FROM audit_auditrecord WHERE execution_id = %(execution)s
         UNION SELECT count(*)::text FROM pg_inherits
-        WHERE inhparent IN ('audit_auditrecord'::regclass, 'audit_auditpayload'::regclass)
+        WHERE inhparent IN ('audit_auditrecord'::regclass, 'audit_auditpayload'::regclass,
+            'tools_execution'::regclass)
     """
     with psycopg.connect(embedded.database_url(upgraded.data)) as database:
-        found = database.execute(statement, [earlier_facts["before"]]).fetchall()
+        found = database.execute(statement, {"execution": earlier_facts["before"]}).fetchall()
     # Beside the month that it includes: the next two, and one for ids of no month.
-    assert {text for (text,) in found} == {"audit_auditrecord_earlier", "8"}
+    earlier = {"audit_auditrecord_earlier", "tools_execution_earlier"}
+    assert {text for (text,) in found} == earlier | {"12"}
 
 
 def test_its_evidence_and_its_tools_verify(upgraded: crib.Crib) -> None:

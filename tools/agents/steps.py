@@ -136,7 +136,7 @@ _COLUMNS = [one.name for one in fields(CallRow) if one.name not in _ANNOTATIONS]
 
 def call_rows(run: UUID, readable: ExecutionQuerySet) -> dict[str, CallRow]:
     """By their places, those that a reader may see. One query."""
-    rows = readable.filter(parent=run).values_list(*_COLUMNS).annotate(**_ANNOTATIONS)
+    rows = readable.children_of(run).values_list(*_COLUMNS).annotate(**_ANNOTATIONS)
     return {row.place: row for row in (CallRow(*values) for values in rows)}
 
 
@@ -145,7 +145,7 @@ def spending_below(parents: list[UUID]) -> Spending:
     nested run evades the run's budget."""
     total = NO_SPENDING
     while parents:
-        rows = Execution.objects.filter(parent__in=parents)
+        rows = Execution.objects.children_of(*parents)
         found = list(rows.values_list("pk", "composite", "cost", "metrics"))
         for _, _, cost, metrics in found:
             went, said = (metrics.get(name) or 0 for name in ("input_tokens", "output_tokens"))

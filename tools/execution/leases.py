@@ -31,7 +31,7 @@ _SELECT_LEASES = """
     FROM tools_execution e
     JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
         ON held.id = e.id AND held.fence = e.fence
-    WHERE e.status = %(running)s
+    WHERE e.id = ANY(%(ids)s::uuid[]) AND e.status = %(running)s
 """
 # A locked row is skipped until the next check, so that it delays no other.
 _RENEW_LEASES = """
@@ -39,11 +39,11 @@ _RENEW_LEASES = """
         SELECT e.id FROM tools_execution e
         JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
             ON held.id = e.id AND held.fence = e.fence
-        WHERE e.status = %(running)s
+        WHERE e.id = ANY(%(ids)s::uuid[]) AND e.status = %(running)s
         ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
     )
     UPDATE tools_execution e SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
-    FROM ours WHERE e.id = ours.id RETURNING e.id, e.fence
+    FROM ours WHERE e.id = ANY(%(ids)s::uuid[]) AND e.id = ours.id RETURNING e.id, e.fence
 """
 
 

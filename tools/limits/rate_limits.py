@@ -16,18 +16,22 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from hashlib import sha1
 from typing import Any
+from uuid import UUID
 
 import redis
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from audit.inserts import fetch_one, insert_row
+from audit.partitions import first_id
 from tools import metrics
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
@@ -103,7 +107,7 @@ _COUNT_PASSED = f"""
         UNION ALL
         SELECT created_at FROM tools_execution
         WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
-            AND rated_by = 'redis'
+            AND rated_by = 'redis' AND id > %(since)s
             AND created_at > statement_timestamp() - interval '60 s'
     ), number AS (SELECT count(*) AS used FROM passed)
     SELECT used, extract(epoch FROM statement_timestamp() - (
@@ -205,6 +209,7 @@ class _CallerLimit:
             "organization": self.caller.organization_id,
             "tool": self.tool.name,
             "limit": self.limit,
+            "since": _least_id(),
         }
 
     def rate(self, used: int, leaves_in_s: float, counted_by: str, ticket: bytes = b"") -> Rate:
@@ -256,6 +261,12 @@ def count_read(caller: Caller) -> Rate | None:
     return Rate(limit, answer.used, resets_in_s, REDIS)
 
 
+def _least_id() -> UUID:
+    """Of calls within the window, so that earlier months are not looked into: a day is for clocks
+    that differ."""
+    return first_id(timezone.now() - timedelta(days=1))
+
+
 def count_drafts(caller: Caller, limit: int) -> None:
     """Count one test run of an unsaved tool, under any name. Raises `RateLimited`, uncounted.
     PostgreSQL alone counts: there are few."""
@@ -265,6 +276,7 @@ def count_drafts(caller: Caller, limit: int) -> None:
             "organization": caller.organization_id,
             "tool": _DRAFT_NAME,
             "limit": limit,
+            "since": _least_id(),
         }
         take_lock(f"toolcrib:rate:{caller.user_id}:{_DRAFT_NAME}")
         with connection.cursor() as cursor:

@@ -11,6 +11,7 @@ from tools.models.confirmation import (
 from tools.models.content_schema import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.models.day_of_calls import DayFigures, DayOfCalls, RollupPart
 from tools.models.execution import Execution, ExecutionEvent, Resolution
+from tools.models.execution_key import ExecutionKey
 from tools.models.group import Pin, ToolGroup
 from tools.models.idempotency_key import IdempotencyKey
 from tools.models.knowledge import (
@@ -101,6 +102,7 @@ __all__ = [
     "EgressCredential",
     "Execution",
     "ExecutionEvent",
+    "ExecutionKey",
     "Grant",
     "GraphScope",
     "IdempotencyKey",

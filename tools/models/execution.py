@@ -25,7 +25,6 @@ from tools.models.callers import Account
 from tools.models.execution_queryset import (
     KEEPS_DATA,
     MOST_PLACE,
-    RETRIED_ONCE,
     UNSURE,
     ExecutionQuerySet,
 )
@@ -42,7 +41,11 @@ class Resolution(models.TextChoices):
 
 
 class Execution(models.Model):
-    """One call of one tool: the source of truth; messages on the broker only wake workers."""
+    """One call of one tool: the source of truth; messages on the broker only wake workers.
+
+    The table is partitioned by month, by ranges of ids: what must be unique has a table of its own,
+    `ExecutionKey`. docs/decisions/0029-executions-by-month.md
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
@@ -90,7 +93,7 @@ class Execution(models.Model):
         null=True,
         blank=True,
         related_name="children",
-        db_index=False,  # the constraint's serves
+        db_index=False,  # a smaller one leaves out the calls without a parent
         help_text="The composite call that made this one.",
     )
     place = models.CharField(
@@ -246,9 +249,9 @@ class Execution(models.Model):
                 condition=Q(session__isnull=False),
             ),
             models.Index(
-                fields=["created_at"],
-                name="execution_with_key",
-                condition=Q(idempotency_key__isnull=False),
+                fields=["parent", "place"],
+                name="execution_of_parent",
+                condition=Q(parent__isnull=False),
             ),
             models.Index(
                 fields=["made_by", "-created_at"],
@@ -325,24 +328,6 @@ class Execution(models.Model):
                 condition=~Q(status=Status.SUCCESS) | Q(error_code=""),
             ),
             models.CheckConstraint(name="execution_timeout_positive", condition=Q(timeout_s__gt=0)),
-            models.UniqueConstraint(
-                "organization",
-                "user",
-                "idempotency_key",
-                name="execution_idempotency_key_once",
-                condition=Q(idempotency_key__isnull=False),
-            ),
-            models.UniqueConstraint(
-                "parent",
-                "place",
-                name="execution_once_per_place",
-                condition=Q(parent__isnull=False),
-            ),
-            models.UniqueConstraint(
-                "retry_of",
-                name=RETRIED_ONCE,
-                condition=Q(retry_of__isnull=False),
-            ),
             models.CheckConstraint(
                 name="execution_of_a_parent_has_a_place",
                 condition=Q(parent__isnull=True, place="", depth=0)

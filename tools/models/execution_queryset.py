@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from types import MappingProxyType
@@ -14,9 +14,11 @@ from django.conf import settings
 from django.db import connection, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from audit.inserts import InsertRow, SqlValue, fetch_one, inserts_for_each, json_value
 from audit.log.log_status import HALTED_REASON_SQL
+from audit.partitions import first_id, partition_of_month
 from tools.definitions.results import (
     FAILURES,
     FINAL,
@@ -32,6 +34,7 @@ from tools.models.callers import (
     ACCOUNT_JOINS,
     account_of,
 )
+from tools.models.ids import made_before
 from tools.models.queue import waiting_condition
 from tools.models.session import Session
 
@@ -73,6 +76,8 @@ class Ending:
 
 MOST_PLACE = 200
 AT_ONCE = 32_767  # `parked_below` of a call that resumes with any number of open calls
+_BATCH = 1_000
+_CLOCKS = timedelta(days=1)  # between processes that make ids
 RETRIED_ONCE = "execution_retried_once"
 UNDO = "undo:"  # prefix of the place of a call that compensates another one
 EFFECT_POSSIBLE = {"effect_possible": True}  # in `error_details`
@@ -102,7 +107,7 @@ _CANDIDATE = """
         EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = w.id),
         s.closed_at IS NOT NULL, s.state,
         EXISTS (SELECT FROM tools_pin p WHERE p.session_id = w.session_id), {halted}, {account}
-    FROM tools_execution w {joins}
+    FROM {table} w {joins}
     JOIN tools_toolversion v ON v.id = w.tool_version_id JOIN tools_tool t_ ON t_.id = v.tool_id
     LEFT JOIN tools_session s ON s.id = w.session_id
     WHERE w.id = %(pk)s AND w.status = %(pending)s AND ({going})
@@ -110,18 +115,18 @@ _CANDIDATE = """
 """
 _TAKE = """
     WITH taken AS (
-    UPDATE tools_execution
+    UPDATE {table}
     SET status = %(running)s, fence = fence + 1, worker = %(worker)s,
         attempt = CASE WHEN parked_below IS NULL THEN attempt + 1 ELSE attempt END,
         started_at = CASE WHEN composite THEN coalesce(started_at, clock_timestamp())
             ELSE clock_timestamp() END,
         lease_until = clock_timestamp() + %(lease)s
     FROM (
-        SELECT w.id FROM tools_execution w
+        SELECT w.id FROM {table} w
         WHERE w.id = %(pk)s AND w.status = %(pending)s AND w.fence = %(fence)s AND {room}
         FOR NO KEY UPDATE OF w SKIP LOCKED
     ) AS free (free_id)
-    WHERE id = free_id AND status = %(pending)s
+    WHERE id = %(pk)s AND id = free_id AND status = %(pending)s
     RETURNING id, started_at, lease_until, cancel_requested_at, cancelled_places),
 """
 _TAKEN = """
@@ -157,7 +162,7 @@ _ROOM = """
 """
 _ENDED = """
     WITH ended AS (
-    UPDATE tools_execution
+    UPDATE {table}
     SET status = %(status)s, output = %(output)s, output_digest = %(output_digest)s,
         output_type = %(output_type)s, observation = %(observation)s,
         error_code = %(error_code)s, error_message = %(error_message)s,
@@ -203,7 +208,7 @@ _ANSWER = """
         e.sandbox_id, e.metrics, e.warnings, e.session_id, e.state, e.state_after, e.cached,
         e.cached_from, e.cost, e.resolved_as, e.resolved_at, e.resolved_by,
         e.resolution_reason, e.parent_id, e.place, e.parked_below, v.label AS version_label
-    FROM tools_execution e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
+    FROM {table} e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
 """
 
 
@@ -226,8 +231,9 @@ def _candidate_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]
 
 
 @cache
-def _candidate_statement(model: type["Execution"]) -> str:
+def _candidate_statement(model: type["Execution"], table: str) -> str:
     return _CANDIDATE.format(
+        table=table,
         going=_MAY_GO_ON.format(waits=waiting_condition("w")),
         halted=HALTED_REASON_SQL.format(name="o.slug"),
         account=ACCOUNT_COLUMNS,
@@ -248,9 +254,9 @@ def _insert_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]:
 
 
 _CALL_FACTS = """
-    SELECT (SELECT e.id FROM tools_execution e
-            WHERE e.organization_id = %(organization)s::uuid AND e.user_id = %(user)s::uuid
-                AND e.idempotency_key = %(key)s::varchar),
+    SELECT (SELECT k.execution_id FROM tools_executionkey k
+            WHERE k.organization_id = %(organization)s::uuid AND k.user_id = %(user)s::uuid
+                AND k.idempotency_key = %(key)s::varchar),
         (SELECT o.execution_id FROM tools_openexecution o WHERE o.session_id = s.id),
         EXISTS (SELECT FROM tools_pin p WHERE p.session_id = s.id),
         s.id, s.organization_id, s.user_id, s.agent_id, s.groups, s.state, s.entered_at,
@@ -262,6 +268,16 @@ _SESSION_COLUMNS = (
     "id", "organization_id", "user_id", "agent_id", "groups", "state", "entered_at", "created_at",
     "closed_at",
 )  # fmt: skip
+
+
+def _table_of(pk: UUID) -> str:
+    """Where the row is, if it is of this month: its partition is planned for once, and never
+    dropped meanwhile."""
+    today = datetime.now(UTC)
+    month = partition_of_month("tools_execution", today.year, today.month)
+    if month is None or month.first is None or month.end is None:
+        return "tools_execution"
+    return month.name if month.first <= pk < month.end else "tools_execution"
 
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
@@ -348,7 +364,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             "age": min(age, younger_than or age),
             "full": [*full],
         }
-        found = fetch_one(_candidate_statement(self.model), parameters)
+        found = fetch_one(_candidate_statement(self.model, _table_of(pk)), parameters)
         if found is None:
             return None
         columns = _candidate_columns(self.model)
@@ -388,9 +404,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         start = _START_EVENT if evidence else _NO_START
         if evidence:
             values["event"] = EventType.STARTED
-        found = fetch_one(
-            f"{_TAKE.format(room=room)} {parts} {start} {_TAKEN}", values | evidence_values
-        )
+        take = _TAKE.format(room=room, table=_table_of(execution.pk))
+        found = fetch_one(f"{take} {parts} {start} {_TAKEN}", values | evidence_values)
         if found is None:
             return False
         execution.status, execution.worker = Status.RUNNING, worker
@@ -441,7 +456,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         # A refusal releases its idempotency key, since its cause may be fixed.
         values["kept"] = result.status not in REFUSED
         event = _END_EVENT.format(returning=returning)
-        return fetch_one(f"{_ENDED} {before} {parts} {event}", values | dict(parameters))
+        ended = _ENDED.format(table=_table_of(pk))
+        return fetch_one(f"{ended} {before} {parts} {event}", values | dict(parameters))
 
     def shown(self) -> "ExecutionQuerySet":
         """With `version_label`, and without the version's definition, which is not read there."""
@@ -449,7 +465,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def answer(self, pk: UUID) -> "Execution":
         """One row as `shown`, for a waiting request: no query is compiled."""
-        return next(iter(self.raw(_ANSWER, [pk])))
+        return next(iter(self.raw(_ANSWER.format(table=_table_of(pk)), [pk])))
 
     def open(self, *statuses: Status) -> "ExecutionQuerySet":
         """Those that have not ended, or that have one of these statuses."""
@@ -466,12 +482,22 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(UNSURE, status__in=FINAL, resolved_as="")
 
     def forget_keys(self, age: timedelta) -> int:
-        """Make keys usable again whose calls ended so long ago; returns how many."""
+        """Make keys usable again whose calls ended so long ago; returns how many.
+
+        They are found by their ids; what a clock that is wrong by more than an hour made is
+        forgotten later.
+        """
         over = Now() - age
-        rows = self.filter(
-            idempotency_key__isnull=False, created_at__lt=over, completed_at__lt=over
+        with_keys = self.filter(
+            keys__idempotency_key__isnull=False,
+            keys__execution__lt=first_id(timezone.now() - age + timedelta(hours=1)),
+            created_at__lt=over,
+            completed_at__lt=over,
         )
-        return rows.update(idempotency_key=None)
+        count = 0
+        while due := list(with_keys.values_list("pk", flat=True)[:_BATCH]):
+            count += self.filter(pk__in=due).update(idempotency_key=None)
+        return count
 
     def at_stage(self, stage: str) -> "ExecutionQuerySet":
         """Those of one status, as it is shown to readers."""
@@ -483,6 +509,13 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         if stage == Status.RUNNING:
             return self.open().filter(Q(open__status=Status.RUNNING) | parked)
         return self.open(Status(stage)).unparked()
+
+    def children_of(self, *parents: UUID) -> "ExecutionQuerySet":
+        """Those that these composite calls made: they are younger, so months before them are not
+        looked into."""
+        if not parents:
+            return self.none()
+        return self.filter(parent__in=parents, pk__gt=made_before(min(parents), _CLOCKS))
 
     def failed(self) -> "ExecutionQuerySet":
         """Those that failed, while running or before."""

@@ -2,7 +2,8 @@
 
 The row of an execution is written when it is accepted and completed when it ends; whatever looks
 for open ones looks here, so that the large table needs no index that the end of a call changes.
-Triggers of that table keep this one (tools/migrations/0044_open_executions.py): no code writes it.
+Triggers of that table keep this one (tools/migrations/0044_open_executions.py, with the columns of
+0051): no code writes it.
 """
 
 from typing import Any
@@ -14,13 +15,14 @@ from tools.definitions.results import Status
 from tools.models.execution import Execution
 from tools.models.organization import Organization
 from tools.models.session import Session
+from tools.models.tool import ToolVersion
 from tools.models.user import User
 
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
 
 
-def _mirrored(model: type[models.Model], **options: Any) -> Any:
-    """The execution has the same, checked, and its indexes."""
+def mirrored(model: type[models.Model], **options: Any) -> Any:
+    """A foreign key that the execution has, where it is checked."""
     return models.ForeignKey(
         model,
         on_delete=models.DO_NOTHING,
@@ -41,18 +43,23 @@ class OpenExecution(models.Model):
         db_constraint=False,
         related_name="open",
     )
-    organization = _mirrored(Organization)
-    user = _mirrored(User)
-    session = _mirrored(
+    organization = mirrored(Organization)
+    user = mirrored(User)
+    session = mirrored(
         Session, null=True, help_text="Empty for a composite call, which leaves it to its calls."
     )
-    parent = _mirrored(Execution, null=True)
+    parent = mirrored(Execution, null=True)
     tool_name = models.CharField(max_length=128)
     status = models.CharField(max_length=20)
     queued_at = models.DateTimeField()
     cache_key = models.CharField(max_length=64)
     composite = models.BooleanField()
     parked_below = models.PositiveSmallIntegerField(null=True)
+    tool_version = mirrored(ToolVersion)
+    wake_at = models.DateTimeField(null=True)
+    cancel_unseen = models.BooleanField(
+        help_text="It was cancelled while it was parked, and no turn has seen that."
+    )
 
     class Meta:
         indexes = [

@@ -16,27 +16,31 @@ from django.db import connection
 _BUSY = """
     busy (organization_id, tool_name, room) AS MATERIALIZED (
         SELECT r.organization_id, r.tool_name, min(t.max_concurrency) - count(*)
-        FROM tools_openexecution r JOIN tools_execution e ON e.id = r.execution_id
-        JOIN tools_toolversion v ON v.id = e.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
+        FROM tools_openexecution r
+        JOIN tools_toolversion v ON v.id = r.tool_version_id JOIN tools_tool t ON t.id = v.tool_id
         WHERE r.status = 'Running' AND t.max_concurrency IS NOT NULL
         GROUP BY 1, 2
     )
 """
 _WAITS = """
     ({row}.parked_below IS NOT NULL
-    AND ({row}.cancel_requested_at IS NULL OR jsonb_exists({row}.memory, 'ending'))
+    AND NOT ({cancel_unseen})
     AND ({row}.wake_at IS NULL OR {row}.wake_at > clock_timestamp())
     AND {row}.parked_below <= (SELECT count(*) FROM tools_openexecution c
-        WHERE c.parent_id = {row}.id))
+        WHERE c.parent_id = {row}.{id}))
 """
+_CANCEL_UNSEEN = (
+    "{row}.cancel_requested_at IS NOT NULL AND NOT jsonb_exists({row}.memory, 'ending')"
+)
 
 
 def waiting_condition(row: str) -> str:
-    """SQL: whether a composite call has to wait for its own calls, or for a time.
+    """SQL: whether a composite call has to wait for its own calls, or for a time; `row` is that of
+    its execution.
 
     Not when it was cancelled, until a turn has seen that and begun to end it.
     """
-    return _WAITS.replace("{row}", row)
+    return _WAITS.format(row=row, id="id", cancel_unseen=_CANCEL_UNSEEN.format(row=row))
 
 
 # Calls of one organization that may start: not those that wait for another call's result. Written
@@ -45,14 +49,14 @@ def waiting_condition(row: str) -> str:
 _CLAIMABLE = f"""
     e.organization_id = here.id AND e.status = 'Pending'
     AND (e.parked_below IS NOT NULL OR e.queued_at > statement_timestamp() - %(age)s)
-    AND (e.parked_below IS NULL OR NOT EXISTS (SELECT FROM tools_execution p
-        WHERE p.id = e.execution_id AND {waiting_condition("p")}))
+    AND (e.parked_below IS NULL OR NOT
+        {_WAITS.format(row="e", id="execution_id", cancel_unseen="e.cancel_unseen")})
     AND NOT here.full_tools @> ARRAY[e.tool_name::text]
     AND (e.cache_key = '' OR NOT EXISTS (
         SELECT FROM tools_cacheentry c JOIN tools_openexecution leader USING (execution_id)
         WHERE c.key = e.cache_key AND NOT c.ready AND c.execution_id <> e.execution_id
             AND leader.status IN ('Pending', 'Running')))
-"""  # noqa: S608
+"""
 _RUNNING = """
     (SELECT count(*) FROM tools_openexecution r
         WHERE r.organization_id = o.id AND r.status = 'Running') AS running,
@@ -82,13 +86,13 @@ _NEXT = f"""
             row_number() OVER (PARTITION BY here.id, w.tool_name ORDER BY w.queued_at) AS beside
         FROM here
         CROSS JOIN LATERAL (
-            SELECT e.execution_id, e.queued_at, e.tool_name FROM tools_openexecution e
+            SELECT e.execution_id, e.queued_at, e.tool_name, e.tool_version_id
+            FROM tools_openexecution e
             WHERE {_CLAIMABLE}
             ORDER BY e.organization_id, e.queued_at
             LIMIT {{most}}
         ) w
-        JOIN tools_execution call ON call.id = w.execution_id
-        JOIN tools_toolversion v ON v.id = call.tool_version_id
+        JOIN tools_toolversion v ON v.id = w.tool_version_id
         JOIN tools_tool t ON t.id = v.tool_id
         LEFT JOIN busy b ON b.organization_id = here.id AND b.tool_name = w.tool_name
     )
@@ -116,10 +120,8 @@ _PLACES = f"""
     FROM here LEFT JOIN LATERAL (
         SELECT extract(epoch FROM clock_timestamp() - e.queued_at)::float8 AS age_s,
             here.max_concurrency IS NOT NULL OR here.running >= %(crowded)s OR EXISTS (
-                SELECT FROM tools_execution call
-                JOIN tools_toolversion v ON v.id = call.tool_version_id
-                JOIN tools_tool t ON t.id = v.tool_id
-                WHERE call.id = e.execution_id AND t.max_concurrency IS NOT NULL) AS bounded
+                SELECT FROM tools_toolversion v JOIN tools_tool t ON t.id = v.tool_id
+                WHERE v.id = e.tool_version_id AND t.max_concurrency IS NOT NULL) AS bounded
         FROM tools_openexecution e WHERE {_CLAIMABLE}
             AND (here.max_concurrency IS NULL OR here.running < here.max_concurrency)
         ORDER BY e.organization_id, e.queued_at LIMIT 1

@@ -226,7 +226,7 @@ def batch_rows_between(caller: Caller, batch: Execution, first: int, last: int) 
     """Those from one place to before another, without parameters and outputs."""
     inputs = batch_inputs(batch)[first:last]
     places = [str(number) for number in range(first, first + len(inputs))]
-    rows = readable_executions(caller).shown().filter(parent=batch.pk, place__in=places)
+    rows = readable_executions(caller).shown().children_of(batch.pk).filter(place__in=places)
     calls = {call.place: call for call in rows.defer(*_LARGE)}
     known = _known_calls(batch, calls, set(calls))
     return [_batch_row(first + at, given, known) for at, given in enumerate(inputs)]
@@ -254,7 +254,7 @@ def cancel_batch(
     places = _parse_positions(batch, positions)
     with transaction.atomic():
         _mark_cancelled(caller, batch, places)
-    calls = Execution.objects.filter(parent=batch.pk, place__in=places)
+    calls = Execution.objects.children_of(batch.pk).filter(place__in=places)
     for call_id in list(calls.values_list("pk", flat=True)):
         with suppress(Conflict):  # it has ended meanwhile
             answer.cancel_execution(call_id, by=actor_of(caller))
@@ -291,7 +291,7 @@ def _batch_row(number: int, given: BatchInput, known: _KnownCalls) -> BatchRow:
 
 def _readable_calls(caller: Caller, batch: Execution) -> dict[str, Execution]:
     """Calls that the caller may read, by place, without their large columns."""
-    rows = readable_executions(caller).shown().filter(parent=batch.pk)
+    rows = readable_executions(caller).shown().children_of(batch.pk)
     return {call.place: call for call in rows.defer(*_LARGE)}
 
 
@@ -302,7 +302,7 @@ def _unreadable_calls(batch: Execution, calls: dict[str, Execution]) -> dict[str
 
 def _load_outputs(batch: Execution, calls: dict[str, Execution]) -> set[str]:
     """Outputs and observations, in order as long as there is room; the places that have them."""
-    rows = Execution.objects.filter(parent=batch.pk, status=Status.SUCCESS)
+    rows = Execution.objects.children_of(batch.pk).filter(status=Status.SUCCESS)
     weights = dict(rows.annotate(weight=_WEIGHT).values_list("place", "weight"))
     room, places = MOST_OUTPUT, []
     for place, call in sorted(calls.items(), key=lambda one: int(one[0])):

@@ -238,11 +238,8 @@ class Composition:
         Calls that did not succeed, and expired outputs, are left out.
         """
         wanted = list(places)
-        rows = Execution.objects.filter(
-            parent=self.execution.pk,
-            place__in=wanted,
-            status=Status.SUCCESS,
-            output_expired_at__isnull=True,
+        rows = Execution.objects.children_of(self.execution.pk).filter(
+            place__in=wanted, status=Status.SUCCESS, output_expired_at__isnull=True
         )
         if most_bytes is not None:
             rows = rows.filter(place__in=_places_within_limit(wanted, rows, most_bytes))
@@ -310,7 +307,7 @@ class Composition:
 
 def calls_in_order(execution_id: UUID) -> list[NestedCall]:
     """The calls of a composite call, in the order of their creation."""
-    rows = Execution.objects.filter(parent=execution_id).order_by("created_at", "pk")
+    rows = Execution.objects.children_of(execution_id).order_by("created_at", "pk")
     return [
         NestedCall(pk, place, name, Status(status), *more)
         for pk, place, name, status, *more in rows.values_list(*_CALL_COLUMNS)

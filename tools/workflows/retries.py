@@ -85,7 +85,7 @@ def retry_refusal(person: Caller, execution: Execution) -> ToolcribError | None:
 
 def find_retry(execution: Execution) -> Execution | None:
     """The retry of this call, if there is one."""
-    rows = Execution.objects.filter(retry_of=execution.pk)
+    rows = Execution.objects.filter(keys__retry_of=execution.pk)
     return rows.only("status", "parked_below", "user_id", "organization_id").first()
 
 

@@ -23,7 +23,8 @@ CALLS, ROUNDS = 10, 4
 _COUNTS = """
     SELECT (SELECT wal_bytes FROM pg_stat_get_backend_wal(pg_backend_pid())),
         sum(n_tup_upd), sum(n_tup_hot_upd)
-    FROM pg_stat_user_tables WHERE relname = 'tools_execution'
+    FROM pg_stat_user_tables JOIN pg_inherits ON inhrelid = relid
+    WHERE inhparent = 'tools_execution'::regclass
 """
 
 

@@ -215,7 +215,7 @@ def _filter_requests(request: PageRequest, search: dict[str, str]) -> ExecutionQ
 
 def _request_rows(request: PageRequest, found: list[Execution]) -> list[AgentRequestRow]:
     """Uses one query for the steps of all rows."""
-    calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
+    calls = Execution.objects.children_of(*(one.pk for one in found)).order_by()
     call_totals = calls.values("parent").annotate(
         steps=Count("pk", filter=_MODEL_CALLS), cost=Sum("cost")
     )

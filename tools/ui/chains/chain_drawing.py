@@ -315,7 +315,7 @@ def _step_statuses(chain: Chain, execution: Execution) -> Iterator[tuple[str, St
 
 def _call_statuses(execution: Execution) -> dict[str, dict[str, Status]]:
     """By step: the status of the last attempt of each of its calls and their compensations."""
-    rows = Execution.objects.filter(parent=execution.pk).order_by("created_at", "pk")
+    rows = Execution.objects.children_of(execution.pk).order_by("created_at", "pk")
     made = [(place, Status(status)) for place, status in rows.values_list("place", "status")]
     made += [(one.place, one.status) for one in absent_calls(execution.memory).values()]
     found: dict[str, dict[str, Status]] = defaultdict(dict)

@@ -145,7 +145,7 @@ def _creation_time(found: ExecutionQuerySet, text: str) -> Any:
 
 def _composite_rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
     """Uses one query for all their calls."""
-    calls = Execution.objects.filter(parent__in=[one.pk for one in found]).order_by()
+    calls = Execution.objects.children_of(*(one.pk for one in found)).order_by()
     counts: dict[Any, Counter[str]] = {one.pk: Counter() for one in found}
     for parent, status, count in calls.values_list("parent", "status").annotate(Count("pk")):
         counts[parent][status] += count
@@ -196,7 +196,7 @@ def _batch_context(request: PageRequest, batch: Execution) -> dict[str, Any]:
 
 
 def _count_by_status(batch: Execution) -> Counter[str]:
-    rows = Execution.objects.filter(parent=batch.pk).order_by()
+    rows = Execution.objects.children_of(batch.pk).order_by()
     return Counter(dict(rows.values_list("status").annotate(Count("pk"))))
 
 

@@ -152,7 +152,7 @@ def child_calls(execution: Execution) -> ChildCalls | None:
     """None for a call that makes no calls."""
     if not execution.composite:
         return None
-    found = Execution.objects.filter(parent=execution.pk)
+    found = Execution.objects.children_of(execution.pk)
     counted = found.values("status").annotate(count=Count("pk")).order_by("status")
     counts: list[dict[str, Any]] = [dict(one) for one in counted]
     rows = list(
