@@ -9,8 +9,9 @@ read what its calls gave back, and they keep it.
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -18,13 +19,14 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
 from audit.models import Alert, AlertDelivery
+from audit.partitions import Partition
 from audit.records.retention import record_expiry
 from tools.definitions.callers import CallerKind
 from tools.definitions.results import FINAL, OPEN, Status
@@ -45,12 +47,18 @@ from tools.models import (
     ToolFilter,
 )
 from tools.models.execution_queryset import KEEPS_DATA
+from tools.worker.execution_months import drop_months, of_month
 
 log = logging.getLogger(__name__)
 BATCH = 500
 _MAX_BATCHES = 50  # of one organization in one pass
 _MAX_UNREFERENCED = 500  # of stored outputs in one pass: each may be large
 _NO_ORGANIZATION = ""
+_OF_EXECUTIONS: dict[str, type[Model]] = {
+    "events": ExecutionEvent,
+    "transitions": StateTransition,
+    "confirmations": Confirmation,
+}
 type DeletedRows = dict[str, Counter[str]]  # how many rows of each kind, by organization
 
 
@@ -79,8 +87,15 @@ def delete_expired_rows() -> Counter[str]:
         if days == 0:
             continue
         before = timezone.now() - timedelta(days=days or 0)
+        batch = delete
+        if kind == "executions":
+            staying, dropped = drop_months(
+                before, due=_executions_due(before), clear=partial(_clear_month, before)
+            )
+            deleted[kind] += dropped.total()
+            batch = partial(_delete_executions, staying=staying)
         for _ in range(_MAX_BATCHES):
-            count = _delete_batch(kind, delete, before)
+            count = _delete_batch(kind, batch, before)
             deleted[kind] += count
             if count == 0:
                 break
@@ -175,35 +190,54 @@ def _output_days(organization: Organization) -> int:
     return organization.output_days or default
 
 
-def _delete_executions(before: datetime) -> DeletedRows:
-    """Calls before their callers: a composite call is deleted after all calls that it made. The
-    events, the transition and the confirmation of a call are deleted with it."""
-    calls = Execution.objects.filter(parent=OuterRef("pk"))
-    old = (
-        _locked(Execution.objects.all())
-        .filter(
-            ~Exists(calls),
-            Q(parent=None) | Q(parent__status__in=FINAL, parent__completed_at__lt=before),
-            Q(session=None) | Q(session__closed_at__isnull=False),
-            status__in=FINAL,
-            completed_at__lt=before,
-        )
-        .exclude(pk__in=Execution.objects.unresolved().filter(completed_at__lt=before).values("pk"))
+def _executions_due(before: datetime) -> QuerySet[Execution]:
+    """Those that may go with, or after, all calls that they made."""
+    due = Execution.objects.filter(
+        Q(parent=None) | Q(parent__status__in=FINAL, parent__completed_at__lt=before),
+        Q(session=None) | Q(session__closed_at__isnull=False),
+        status__in=FINAL,
+        completed_at__lt=before,
     )
+    return due.exclude(
+        pk__in=Execution.objects.unresolved().filter(completed_at__lt=before).values("pk")
+    )
+
+
+def _delete_executions(before: datetime, staying: Sequence[Partition] = ()) -> DeletedRows:
+    """Calls before their callers: a composite call is deleted after all calls that it made. The
+    events, the transition and the confirmation of a call are deleted with it. Those of months that
+    stay for now are left."""
+    calls = Execution.objects.filter(parent=OuterRef("pk"))
+    old = _locked(_executions_due(before)).filter(~Exists(calls))
+    for month in staying:
+        old = old.exclude(pk__gte=month.first, pk__lt=month.end)
     oldest = old.order_by("completed_at").values_list("pk", "organization__slug")
     due = dict(oldest[:BATCH])
     deleted = {"executions": Counter(due.values())}
-    for kind, model in (
-        ("events", ExecutionEvent),
-        ("transitions", StateTransition),
-        ("confirmations", Confirmation),
-    ):
+    for kind, model in _OF_EXECUTIONS.items():
         theirs = model._default_manager.filter(execution__in=due)
         deleted[kind] = Counter(due[pk] for pk in theirs.values_list("execution", flat=True))
     StateTransition.objects.filter(execution__in=due).delete()
     _delete_confirmation_rows(Confirmation.objects.filter(execution__in=due))
     Execution.objects.filter(pk__in=due).delete()
     return deleted
+
+
+def _clear_month(before: datetime, month: Partition) -> None:
+    """Delete what belongs to its executions, batch by batch."""
+    for kind, model in _OF_EXECUTIONS.items():
+        while _delete_batch(kind, partial(_delete_of_month, kind, model, month), before):
+            pass
+    CacheEntry.objects.filter(of_month(month, "execution")).delete()
+
+
+def _delete_of_month(kind: str, model: type[Model], month: Partition, _: datetime) -> DeletedRows:
+    rows = model._default_manager.filter(of_month(month, "execution"))
+    due = dict(rows.values_list("pk", "execution__organization__slug")[:BATCH])
+    if model is Confirmation:
+        ConfirmationDecision.objects.filter(confirmation__in=due).delete()
+    model._default_manager.filter(pk__in=due).delete()
+    return {kind: Counter(due.values())}
 
 
 def _delete_confirmations(before: datetime) -> DeletedRows:
