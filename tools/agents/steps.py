@@ -134,9 +134,9 @@ NO_SPENDING = Spending()
 _COLUMNS = [one.name for one in fields(CallRow) if one.name not in _ANNOTATIONS]
 
 
-def call_rows(run: UUID, readable: ExecutionQuerySet) -> dict[str, CallRow]:
-    """By their places, those that a reader may see. One query."""
-    rows = readable.children_of(run).values_list(*_COLUMNS).annotate(**_ANNOTATIONS)
+def call_rows(calls: ExecutionQuerySet) -> dict[str, CallRow]:
+    """By their places. One query."""
+    rows = calls.values_list(*_COLUMNS).annotate(**_ANNOTATIONS)
     return {row.place: row for row in (CallRow(*values) for values in rows)}
 
 
@@ -249,7 +249,7 @@ class AgentCallRows:
     """
 
     def __init__(self, run: Execution, readable: ExecutionQuerySet) -> None:
-        rows = call_rows(run.pk, readable)
+        rows = call_rows(readable.children_of(run.pk))
         self.model_calls = {place: row for place, row in rows.items() if place.startswith(THINK)}
         self.tool_calls = {place: row for place, row in rows.items() if place.startswith(ACT)}
         self.absent = absent_calls(run.memory)
@@ -258,7 +258,7 @@ class AgentCallRows:
             self._load_replayed(run.parameters["replays"])
 
     def _load_replayed(self, recorded: str) -> None:
-        there = call_rows(UUID(recorded), Execution.objects.all())
+        there = call_rows(Execution.objects.children_of(UUID(recorded)))
         gone = absent_calls(Execution.objects.values_list("memory", flat=True).get(pk=recorded))
         for place, source in self._replayed.items():
             if source in there:

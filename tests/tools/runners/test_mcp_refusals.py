@@ -82,7 +82,7 @@ def test_a_refused_answer_is_a_text_in_the_details_and_no_output_anywhere(agent,
     assert factories.api(agent).get(f"/executions/{done.pk}/output").status_code == 404
     with pytest.raises(Refused):
         ask(agent, a={"$result": str(done.pk), "path": "/output/note"})
-    (read_by_a_model,) = call_rows(None, Execution.objects.filter(pk=done.pk)).values()
+    (read_by_a_model,) = call_rows(Execution.objects.filter(pk=done.pk)).values()
     assert "it was sent" not in observation_text(read_by_a_model)
 
 
