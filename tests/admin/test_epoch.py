@@ -6,7 +6,7 @@ comes with the caller.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import Group, Permission
@@ -229,7 +229,7 @@ def test_a_claim_asks_whether_its_person_may_still_act_there(scene):
     waiting = api.post("/executions", body, **there).json()["execution_id"]
     person.update(is_superuser=False)
     check_error(api.get("/tools", **there), 404, "organization_not_found")
-    perform(waiting)
+    perform(UUID(waiting))
     done = Execution.objects.get(pk=waiting)
     assert (done.status, done.error_code) == ("PermissionDenied", "caller_suspended")
 
