@@ -159,6 +159,8 @@ def remove(used: list[UUID]) -> None:
             if not (isinstance(relation, ForeignObjectRel) and relation.field.column):
                 continue
             child, found = relation.related_model, {f"{relation.field.name}__in": rows}
+            if not child._meta.managed:
+                continue  # a view
             known = doomed.setdefault(child, set())
             more = set(child._base_manager.filter(**found).values_list("pk", flat=True)) - known
             if more:

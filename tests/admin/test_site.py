@@ -207,6 +207,7 @@ NOT_REGISTERED = {
     AuditNode: "hashes of the log's tree; /audit/ proves with them",
     models.RateHit: "one a call, for a minute; the limits stand at tools and agents",
     models.ExecutionKey: "what must be unique of executions, which are registered",
+    models.StoredEvent: "shown as events of executions, which are registered",
     models.OpenExecution: "executions that have not ended, which are registered",
     models.DayOfCalls: "made of the executions; /usage/ shows it",
     models.DayFigures: "made of the executions; /usage/ shows it",

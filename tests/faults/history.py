@@ -63,7 +63,7 @@ _AUDITED = """
         ) AS ends
     FROM audit_auditrecord r WHERE r.execution_id IS NOT NULL ORDER BY r.occurred_at, r.id
 """
-_EVENTS = "SELECT execution_id::text, type FROM tools_executionevent"
+_EVENTS = "SELECT execution_id::text, type FROM tools_event"
 _RESERVATIONS = "SELECT execution_id::text FROM tools_reservation"
 _ALLOWANCES = "SELECT coalesce(sum(held), 0)::float8, sum(used)::float8 FROM tools_allowanceuse"
 _WAITING = "SELECT count(*) FROM tools_execution WHERE status = ANY (%s)"

@@ -91,7 +91,7 @@ GATES: tuple[Gate, ...] = (
         "a call that begins as it is accepted without its START",
         _ACCEPTANCE,
         "belonging += start_evidence(admission.performance)",
-        "",
+        "pass",
         (f"{_CLAIM}:start_evidence",),
     ),
     (

@@ -76,7 +76,7 @@ class ExecutionEventAdmin(ReadOnly):
     fields = list_display = ("execution", "sequence", "type", "message_text", "created_at")
     list_filter = ("type",)
     list_select_related = ("execution__organization",)
-    ordering = ("-id",)
+    ordering = ("-execution_id", "-sequence")
 
     @admin.display(description="message")
     def message_text(self, row: Any) -> str:

@@ -28,7 +28,7 @@ from tools.authorization.facts import audit_halted, authorize_call
 from tools.catalog import model_prices
 from tools.catalog.tiers import tier_now
 from tools.definitions.implementations.tool_types import RUN_BATCH
-from tools.definitions.results import REFUSED, EventType, Status
+from tools.definitions.results import REFUSED, Status
 from tools.execution import cache, claim, confirmations, events
 from tools.execution.call import Admission
 from tools.execution.claim import start_evidence
@@ -176,7 +176,6 @@ def write(admission: Admission) -> None:
     belonging = [*_evidence(admission), _request_record(admission)]
     if admission.performance is not None:
         belonging += start_evidence(admission.performance)
-        belonging.append(events.first_event(admission.execution.pk, EventType.STARTED))
     if not _write_accepted(admission, belonging):
         with transaction.atomic():
             confirm_rate(admission)

@@ -21,10 +21,10 @@ from tools.authorization import request_records
 from tools.authorization.listings import describe_alternatives
 from tools.catalog.tiers import tier_now
 from tools.definitions.callers import Caller
-from tools.definitions.results import EventType, Status
+from tools.definitions.results import Status
 from tools.definitions.values import strict_json
 from tools.errors import InvalidCall, Malformed, NotFound, Refused, Shed
-from tools.execution import events, outputs, sessions
+from tools.execution import outputs, sessions
 from tools.execution.accept import accept, ask_gates, build_row, write_rows
 from tools.execution.call import Admission, Call, CallFacts, read_facts
 from tools.execution.finish import transitions_of
@@ -174,7 +174,6 @@ def _record_refusal(admission: Admission, refusal: Refused) -> None:
         into=belonging,
     )
     belonging += [
-        events.first_event(execution.pk, EventType.FAILED, refusal.message),
         # After the evidence, as in `accept`: both may wait for who writes the first of their kind.
         request_records.build_record(
             admission.caller,

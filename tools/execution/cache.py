@@ -25,9 +25,9 @@ from tools.catalog.mcp.upstreams import owner_of
 from tools.catalog.registry import registry
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
-from tools.definitions.results import EventType, Status
+from tools.definitions.results import Status
 from tools.definitions.vocabulary import ToolType
-from tools.execution import events, sessions
+from tools.execution import sessions
 from tools.execution.call import Admission, Hit, PackedOutput, Performance, Result
 from tools.limits import budgets
 from tools.models import CacheEntry, Execution, Organization, StoredOutput
@@ -96,8 +96,6 @@ def hit_columns(admission: Admission, hit: Hit) -> dict[str, Any]:
 def record_hit(admission: Admission, hit: Hit) -> None:
     """Records a call that was answered from the cache like one that ran."""
     execution = admission.accepted
-    events.append_event(execution.pk, EventType.STARTED)
-    events.append_event(execution.pk, EventType.COMPLETED)
     budgets.settle(execution.pk, spent=admission.cost)
     sessions.move_state_for_hit(admission, execution)
     record(

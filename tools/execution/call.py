@@ -280,6 +280,7 @@ class Performance:
     leads: str = ""  # the cache's key that waits for this one's answer
     claimed_at: float = field(default_factory=time.monotonic)  # asked for: the lease runs since
     returned: bool = False  # given back: nothing more of it is written
+    started: bool = True  # it has a START; not where its claim decided the result
 
     @property
     def definition(self) -> ToolDefinition:

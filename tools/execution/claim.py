@@ -195,6 +195,7 @@ def take(performance: Performance) -> None:
     and `Unwritable`."""
     execution = performance.execution
     starts = performance.result is None and execution.parked_below is None
+    performance.started = starts or execution.parked_below is not None
     evidence = start_evidence(performance) if starts else []
     with writing_evidence():
         if not Execution.objects.take(

@@ -233,7 +233,6 @@ def deny_awaiting_call(execution_id: UUID, *, code: str, message: str) -> bool:
         idempotency_key=None,  # a refusal is not kept under its key
     )
     if ended:
-        events.append_event(execution_id, EventType.FAILED, message)
         budgets.release(execution_id)
         metrics.denials.labels(code).inc()
     return ended == 1

@@ -1,4 +1,4 @@
-"""What happened to an execution, as rows that can be replayed and followed."""
+"""What happened to an execution, as events that can be replayed and followed."""
 
 import logging
 import threading
@@ -197,16 +197,16 @@ HEARTBEAT_S = 15.0
 def append_event(
     execution_id: UUID, kind: EventType, message: str = "", evidence: Sequence[InsertRow] = ()
 ) -> None:
-    """Add the next event; call it in the transaction of what it is about. Raises `Unwritable` where
-    the evidence beside it cannot be written."""
+    """Store the next event; call it in the transaction of what it is about. The first start and
+    the end of an execution are derived from its row. Raises `Unwritable` where the evidence beside
+    it cannot be written."""
     with writing_evidence() if evidence else nullcontext():
         ExecutionEvent.objects.append(execution_id, kind, message, evidence)
 
 
-def first_event(execution_id: UUID, kind: EventType, message: str = "") -> InsertRow:
-    """The first event of an execution, for the statement that writes its row."""
-    values = {"execution_id": execution_id, "sequence": 1, "type": str(kind)}
-    return ExecutionEvent, values | {"message": message[:1000]}
+def store_events(execution_id: UUID) -> None:
+    """Before its row stops to say what was derived of it, in the same transaction."""
+    ExecutionEvent.objects.store(execution_id)
 
 
 def follow_events(execution_id: UUID, after: int) -> Generator[ExecutionEvent | None]:

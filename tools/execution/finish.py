@@ -74,6 +74,7 @@ def _finished(performance: Performance, result: Result) -> bool:
                 execution.fence,
                 ending,
                 evidence,
+                started=performance.started,
                 **_settlement(performance, result),
             )
         if ended is None:

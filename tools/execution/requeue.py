@@ -98,7 +98,6 @@ def end_waiting(
     ended: dict[str, Any] = {"status": status, "completed_at": Now(), "error_code": code}
     ended |= {"error_message": said} | ({} if ran else {"cost": 0})
     Execution.objects.filter(pk=execution.pk).update(**ended | more)
-    events.append_event(execution.pk, EventType.FAILED, said)
     _settle_budget(execution, ran=ran)
 
 
@@ -131,6 +130,7 @@ def put_back(
         attempt = execution.attempt if counts else max(0, execution.attempt - 1)
         waits |= {"parked_below": None, "attempt": attempt, "started_at": None}
         row_that_may = row.filter(cancel_requested_at__isnull=True)
+    events.store_events(execution.pk)
     if row_that_may.update(**waits):
         if not execution.composite:
             # The consent was to this very call, which is to begin once more.
@@ -152,7 +152,6 @@ def _cancelled(
         return ""
     _settle_budget(execution, ran=ran)
     cache.release_lead(execution.pk)
-    events.append_event(execution.pk, EventType.FAILED, said)
     return CANCELLED
 
 

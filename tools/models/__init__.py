@@ -10,7 +10,8 @@ from tools.models.confirmation import (
 )
 from tools.models.content_schema import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.models.day_of_calls import DayFigures, DayOfCalls, RollupPart
-from tools.models.execution import Execution, ExecutionEvent, Resolution
+from tools.models.execution import Execution, Resolution
+from tools.models.execution_event import ExecutionEvent, StoredEvent
 from tools.models.execution_key import ExecutionKey
 from tools.models.group import Pin, ToolGroup
 from tools.models.idempotency_key import IdempotencyKey
@@ -142,6 +143,7 @@ __all__ = [
     "SigningKey",
     "SingleSignOn",
     "StateTransition",
+    "StoredEvent",
     "StoredOutput",
     "Token",
     "Tool",

@@ -1,22 +1,17 @@
-"""Executions and their events."""
+"""Executions."""
 
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
 
-from audit.inserts import InsertRow, fetch_one, inserts_for_each
 from tools.definitions.results import (
     FAILURES,
     FINAL,
     OPEN,
-    TERMINAL,
-    EventType,
     Rate,
     Status,
 )
@@ -402,52 +397,3 @@ class Execution(models.Model):
         """One of those that the query of this name finds."""
         unsure = self.error_code == "OUTCOME_UNKNOWN" or self.effect_possible
         return self.is_final and unsure and not self.resolved_as
-
-
-_APPEND = """
-    INSERT INTO tools_executionevent (execution_id, sequence, type, message)
-    SELECT %(execution)s, coalesce(max(sequence), 0) + 1, %(type)s, %(message)s
-    FROM tools_executionevent WHERE execution_id = %(execution)s
-"""
-_ONCE = "once AS (SELECT 1), "
-
-
-class EventQuerySet(models.QuerySet["ExecutionEvent"]):
-    def append(
-        self,
-        execution_id: UUID,
-        kind: EventType,
-        message: str,
-        evidence: Sequence[InsertRow] = (),
-    ) -> None:
-        """Numbered by the database; concurrent events never get the same number. Evidence is
-        written by the same statement."""
-        parts, values = inserts_for_each("once", evidence)
-        values |= {"execution": execution_id, "type": str(kind), "message": message[:1000]}
-        fetch_one(f"WITH {_ONCE}{parts}event AS ({_APPEND}) SELECT 1", values)
-
-
-class ExecutionEvent(models.Model):
-    """What happened to an execution, in order; a reader may ask for all after a number."""
-
-    id = models.BigAutoField(primary_key=True)
-    execution = models.ForeignKey(Execution, on_delete=models.CASCADE, related_name="events")
-    sequence = models.PositiveIntegerField()
-    type = models.CharField(max_length=12, choices=[(e.value, e.value) for e in EventType])
-    message = models.CharField(max_length=1000, blank=True)
-    created_at = models.DateTimeField(db_default=Now())
-
-    objects = EventQuerySet.as_manager()
-
-    class Meta:
-        ordering = ["sequence"]
-        constraints = [
-            models.UniqueConstraint("execution", "sequence", name="event_sequence_once"),
-            models.UniqueConstraint(
-                "execution", name="event_terminal_once", condition=Q(type__in=sorted(TERMINAL))
-            ),
-            models.CheckConstraint(name="event_type_is_known", condition=Q(type__in=[*EventType])),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.sequence} {self.type}"

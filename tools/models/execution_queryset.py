@@ -132,12 +132,14 @@ _TAKE = """
 _TAKEN = """
     SELECT started_at, lease_until, cancel_requested_at, cancelled_places FROM taken
 """
+# The first start is derived from the row (docs/decisions/0028-nothing-written-twice.md); it is
+# stored where other events are, beside their numbers.
 _START_EVENT = """
     start_event AS (
     INSERT INTO tools_executionevent (execution_id, sequence, type, message)
-    SELECT taken.id, 1 + (
-        SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
-    ), %(event)s, '' FROM taken)
+    SELECT taken.id, 1 + stored.last, %(event)s, '' FROM taken, (
+        SELECT max(sequence) AS last FROM tools_executionevent WHERE execution_id = %(pk)s
+    ) AS stored WHERE stored.last IS NOT NULL)
 """
 _NO_START = "nothing AS (SELECT 1)"
 _CANDIDATE_COLUMNS = frozenset({
@@ -176,16 +178,16 @@ _ENDED = """
         AND (cancel_requested_at IS NULL OR %(status)s <> %(success)s)
     RETURNING id, completed_at),
 """
-_END_EVENT = """
+# The terminal event is derived from the row. It is stored of what ended at its claim: its start
+# would be derived too.
+_UNSTARTED_END_EVENT = """
     ended_event AS (
     INSERT INTO tools_executionevent (execution_id, sequence, type, message)
-    SELECT ended.id, 1 + (
-        SELECT coalesce(max(sequence), 0) FROM tools_executionevent WHERE execution_id = %(pk)s
-    ), %(event)s, %(message)s
-    FROM ended)
-    SELECT completed_at, {returning} FROM ended
+    SELECT ended.id, 1, %(event)s, %(message)s FROM ended
+    WHERE NOT EXISTS (SELECT FROM tools_executionevent WHERE execution_id = %(pk)s)),
 """
 
+_DONE = "done AS (SELECT 1) SELECT completed_at, {returning} FROM ended"
 _HINT_AGAIN = """
     WITH due AS (
         SELECT w.id FROM tools_openexecution o JOIN tools_execution w ON w.id = o.execution_id
@@ -436,6 +438,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         result: "Ending",
         evidence: Sequence[InsertRow] = (),
         *,
+        started: bool = True,
         before: str = "",
         returning: str = "NULL",
         parameters: Mapping[str, Any] = MappingProxyType({}),
@@ -443,8 +446,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """When the holder of the fence ended it, and what `returning` says; None when it had lost
         it meanwhile, or when it succeeded after it had been cancelled.
 
-        The one terminal event, and evidence of the end, are written by the same statement, or
-        nothing is. `before` are parts of it that come first, each for the row of `ended`.
+        Evidence of the end is written by the same statement, or nothing is. `started` is whether
+        the execution has an event of its start. `before` are parts of the statement that come
+        first, each for the row of `ended`.
         """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
         for column in ("output", "error_details", "metrics", "memory", "warnings"):
@@ -452,12 +456,15 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         parts, evidence_values = inserts_for_each("ended", evidence)
         values |= evidence_values | {"pk": pk, "fence": fence, "running": Status.RUNNING}
         values |= {"success": Status.SUCCESS}
-        values |= {"event": event_for(result.status), "message": result.error_message[:1000]}
         # A refusal releases its idempotency key, since its cause may be fixed.
         values["kept"] = result.status not in REFUSED
-        event = _END_EVENT.format(returning=returning)
+        event = "" if started else _UNSTARTED_END_EVENT
+        if event:
+            said = result.error_message[:1000]
+            values |= {"event": event_for(result.status), "message": said}
+        done = _DONE.format(returning=returning)
         ended = _ENDED.format(table=_table_of(pk))
-        return fetch_one(f"{ended} {before} {parts} {event}", values | dict(parameters))
+        return fetch_one(f"{ended} {before} {parts} {event} {done}", values | dict(parameters))
 
     def shown(self) -> "ExecutionQuerySet":
         """With `version_label`, and without the version's definition, which is not read there."""

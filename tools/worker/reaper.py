@@ -22,7 +22,7 @@ from django.utils import timezone
 from audit.events import Event
 from audit.models import AuditRecord
 from config import timeouts
-from tools.definitions.results import EventType, Status
+from tools.definitions.results import Status
 from tools.definitions.vocabulary import Delivery
 from tools.execution import answer, cache, dispatch, events
 from tools.execution.requeue import (
@@ -187,5 +187,4 @@ def _end(
     )
     budgets.settle(execution.pk, spent=execution.cost)  # its effect may have happened
     cache.release_lead(execution.pk)
-    events.append_event(execution.pk, EventType.FAILED, message)
     record_lost(execution, "reaper", reason=code, **effect, **details)

@@ -37,12 +37,12 @@ from tools.models import (
     ConfirmationDecision,
     ConfirmationStatus,
     Execution,
-    ExecutionEvent,
     Message,
     Organization,
     RequestRecord,
     Session,
     StateTransition,
+    StoredEvent,
     StoredOutput,
     ToolFilter,
 )
@@ -55,7 +55,7 @@ _MAX_BATCHES = 50  # of one organization in one pass
 _MAX_UNREFERENCED = 500  # of stored outputs in one pass: each may be large
 _NO_ORGANIZATION = ""
 _OF_EXECUTIONS: dict[str, type[Model]] = {
-    "events": ExecutionEvent,
+    "events": StoredEvent,
     "transitions": StateTransition,
     "confirmations": Confirmation,
 }
@@ -260,7 +260,7 @@ def _delete_transitions(before: datetime) -> DeletedRows:
 
 
 def _delete_events(before: datetime) -> DeletedRows:
-    old = ExecutionEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
+    old = StoredEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
     return {"events": _delete_oldest(old, "execution__organization__slug")}
 
 

@@ -114,9 +114,8 @@ LEFT_BY_A_REFUSAL = {
     "INSERT INTO audit_auditrecord", "INSERT INTO audit_auditpayload",
     "INSERT INTO audit_auditkey",  # with an organization's first payload
     # A refused call is recorded as a row too.
-    "INSERT INTO tools_execution", "INSERT INTO tools_executionevent",
-    "INSERT INTO tools_requestrecord", "INSERT INTO tools_toolfilter",
-    "INSERT INTO tools_catalognames",
+    "INSERT INTO tools_execution", "INSERT INTO tools_requestrecord",
+    "INSERT INTO tools_toolfilter", "INSERT INTO tools_catalognames",
     "UPDATE tools_token last_used_at",
     "UPDATE tools_organization revision",  # runs before the row is looked up, and is rolled back
     "DELETE FROM tools_authenticatorapp",

@@ -23,7 +23,7 @@ from tools.models import (
     ToolGroup,
     User,
 )
-from tools.models.execution import ExecutionEvent
+from tools.models.execution_event import StoredEvent
 
 
 @pytest.fixture
@@ -127,12 +127,12 @@ CONTRADICTIONS: list[tuple[str, Callable[[Organization, Agent], object]]] = [
         idempotency_key(agent, answer="{}")),
     ("event_sequence_once", lambda place, agent: (
         factories.tool(place),
-        ExecutionEvent.objects.bulk_create(
-            ExecutionEvent(execution=execution, sequence=1, type="Started")
+        StoredEvent.objects.bulk_create(
+            StoredEvent(execution=execution, sequence=1, type="Started")
             for execution in [factories.execution(agent)] * 2))),
     ("event_type_is_known", lambda place, agent: (
         factories.tool(place),
-        ExecutionEvent.objects.create(
+        StoredEvent.objects.create(
             execution=factories.execution(agent), sequence=1, type="Exploded"))),
 ]  # fmt: skip
 

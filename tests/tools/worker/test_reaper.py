@@ -44,7 +44,7 @@ def records(execution):
 def test_what_may_be_repeated_waits_again(abandoned, delivery, attempt):
     execution = reaped(abandoned(delivery, attempt))
     assert (execution.status, execution.worker, execution.started_at) == ("Pending", "", None)
-    assert [event.type for event in execution.events.all()] == ["Warning"]
+    assert [event.type for event in execution.events.all()] == ["Started", "Warning"]
     assert records(execution) == [("TOOL.LOST", "requeued")]
 
 
@@ -136,7 +136,7 @@ def test_what_is_set_aside_says_that_its_effect_may_have_happened(abandoned):
 def test_an_unknown_effect_is_never_repeated(abandoned):
     execution = reaped(abandoned("external"))
     assert (execution.status, execution.error_code) == ("Failed", "OUTCOME_UNKNOWN")
-    assert [event.type for event in execution.events.all()] == ["Failed"]
+    assert [event.type for event in execution.events.all()] == ["Started", "Failed"]
 
 
 @pytest.mark.parametrize("definition", [None, [], "x", {"delivery": ["pure"]}])

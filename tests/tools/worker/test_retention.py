@@ -106,7 +106,7 @@ def test_each_organization_has_a_record_of_what_went_and_until_which_time(agent,
     )  # fmt: skip
     events.append_event(execution.pk, EventType.IN_PROGRESS, "It goes on.")
     completed_execution(stranger, OLD), completed_execution(agent, YOUNG)
-    count = execution.events.count()
+    count = execution.stored_events.count()
     retention.delete_expired_rows()
     ((rows, before),) = expired(agent.organization, "executions")
     assert rows == {"executions": 2, "events": count, "transitions": 1}
@@ -179,7 +179,7 @@ def test_events_and_transitions_may_go_before_their_calls(agent, echo, settings)
     old, waiting = completed_execution(agent, OLD), factories.execution(agent)
     for one in (old, waiting):
         events.append_event(one.pk, EventType.IN_PROGRESS, "It goes on.")
-        one.events.update(created_at=ago(OLD))
+        one.stored_events.update(created_at=ago(OLD))
     moves = [
         StateTransition.objects.create(
             organization=agent.organization, session=session,
