@@ -5,7 +5,7 @@ What a record speaks of is text, never a foreign key: it outlives what it names.
 """
 
 from django.contrib.postgres.fields import ArrayField
-from django.contrib.postgres.indexes import BrinIndex, GinIndex
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 from uuid_utils.compat import uuid7
@@ -56,7 +56,6 @@ class AuditRecord(models.Model):
                 name="audit_starts",
                 condition=Q(code="TOOL.START"),
             ),
-            BrinIndex(fields=["occurred_at"], name="audit_by_time"),
         ]
         constraints = [
             models.CheckConstraint(
@@ -86,7 +85,7 @@ class AuditPayload(models.Model):
     erased_by = models.CharField(max_length=200, blank=True, db_default="")
 
     class Meta:
-        indexes = [GinIndex(fields=["words"], name="payload_by_word")]
+        indexes = [GinIndex(fields=["words"], name="payload_by_word", condition=~Q(words=[]))]
         constraints = [
             models.CheckConstraint(
                 name="payload_is_sealed_or_erased",

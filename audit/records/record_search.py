@@ -2,8 +2,8 @@
 
 The newest of what fits is looked for first among the newest two thousand records, in their order:
 that answers whatever is common. What is not common enough is found by intersecting the lists of the
-inverted index (migration 0007), and sorted. Pages follow a position, so a late one costs what the
-first does.
+inverted index (migrations 0007 and 0013), and sorted. Pages follow a position, so a late one costs
+what the first does.
 """
 
 import base64
@@ -137,7 +137,6 @@ class RecordSearch:
     def terms(self) -> list[str]:
         """All that one entry of the inverted index each stands for, but the words."""
         named = [
-            ("in", self.organization),
             ("family", self.code[:-1] if _family_pattern(self.code) else ""),
             ("code", "" if _family_pattern(self.code) else self.code),
             ("outcome", self.outcome),
@@ -276,8 +275,10 @@ def _search_by_index(search: RecordSearch, size: int, position: Position | None)
     Each index is texts by itself, or PostgreSQL would walk along time and compute for every record
     what the index holds already.
     """
-    terms = f"{_TERMS} @> " + (f"(%s::text[] || {_WORDS})" if search.text else "%s::text[]")
-    values: list[Any] = [search.terms, *([search.text] if search.text else [])]
+    terms = f"%s::text[] || {_WORDS}" if search.text else "%s::text[]"
+    terms = f"audit_hashes(r.organization, {_TERMS}) @> audit_hashes(%s, {terms})"
+    values: list[Any] = [search.organization, search.terms]
+    values += [search.text] if search.text else []
     found = f"SELECT {_COLUMNS} FROM audit_auditrecord r WHERE {terms}"  # noqa: S608
     where, near = _conjunction([*search.indexed_clauses, *_position_clause(position)])
     named, kept = "", ""
@@ -285,7 +286,8 @@ def _search_by_index(search: RecordSearch, size: int, position: Position | None)
         more = _payload_clause(search, position)
         named = (
             ", p AS MATERIALIZED"
-            " (SELECT record_id FROM audit_auditpayload WHERE words @> %s::bytea[])"
+            " (SELECT record_id FROM audit_auditpayload"
+            " WHERE words @> %s::bytea[] AND words <> '{}')"
         )
         kept = f" UNION {more.sql}"
         values, near = [*values, search.marks], (*near, *more.values)

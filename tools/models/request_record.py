@@ -44,7 +44,12 @@ class ToolFilter(models.Model):
 
 class RequestRecord(models.Model):
     id = models.BigAutoField(primary_key=True)
-    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
+    organization = models.ForeignKey(
+        Organization,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,  # the index of what is recent serves
+    )
     request_id = models.CharField(max_length=64)
     kind = models.CharField(max_length=10, help_text="list, execute or agent")
     actor_kind = models.CharField(max_length=10)
@@ -61,10 +66,7 @@ class RequestRecord(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        indexes = [
-            models.Index(fields=["organization", "-id"], name="request_record_recent"),
-            models.Index(fields=["execution_id"], name="request_record_of_execution"),
-        ]
+        indexes = [models.Index(fields=["organization", "-id"], name="request_record_recent")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.request_id}"
