@@ -2,7 +2,7 @@
 calls, and what was retried.
 
 Executions are partitioned by month, and an index of a partition knows only its own rows. Triggers
-of that table keep this one (tools/migrations/0050_execution_keys.py): no code writes it.
+of that table keep this one (tools/migrations/0047_execution_keys.py): no code writes it.
 """
 
 from django.db import models

@@ -3,7 +3,7 @@
 The row of an execution is written when it is accepted and completed when it ends; whatever looks
 for open ones looks here, so that the large table needs no index that the end of a call changes.
 Triggers of that table keep this one (tools/migrations/0044_open_executions.py, with the columns of
-0051): no code writes it.
+0048): no code writes it.
 """
 
 from typing import Any

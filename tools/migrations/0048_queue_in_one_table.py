@@ -65,7 +65,7 @@ ALTER TABLE tools_openexecution DROP COLUMN tool_version_id, DROP COLUMN wake_at
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tools", "0050_execution_keys")]
+    dependencies = [("tools", "0047_execution_keys")]
 
     operations = [
         migrations.RunSQL(

@@ -24,7 +24,7 @@ BEGIN
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tools", "0051_queue_in_one_table")]
+    dependencies = [("tools", "0048_queue_in_one_table")]
     operations = [
         migrations.RunSQL(partition_table_sql(TABLE, "id"), join_partitions_sql(TABLE)),
         migrations.RunSQL(_COUNT_AFTER, _COUNT_BEFORE),

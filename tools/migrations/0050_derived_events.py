@@ -68,7 +68,7 @@ SET CONSTRAINTS ALL DEFERRED;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tools", "0052_executions_by_month")]
+    dependencies = [("tools", "0049_executions_by_month")]
 
     operations = [
         migrations.SeparateDatabaseAndState(

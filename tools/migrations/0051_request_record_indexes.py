@@ -8,7 +8,7 @@ LIKE = "tools_requestrecord_tool_filter_id_e2450aa9_like"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tools", "0047_derived_events")]
+    dependencies = [("tools", "0050_derived_events")]
 
     operations = [
         migrations.RemoveIndex("requestrecord", "request_record_of_execution"),
