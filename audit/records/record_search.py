@@ -34,7 +34,11 @@ _TERMS = (
     "audit_terms(r.organization, r.code, r.outcome, r.reason, r.actor, r.subject, r.request_id,"
     " r.details)"
 )
-_COLUMNS = "r.id, r.occurred_at, r.organization, r.actor, r.subject, r.execution_id"
+_INDEXED = _TERMS.replace("audit_terms", "audit_indexed")
+_COLUMNS = (
+    "r.id, r.occurred_at, r.organization, r.actor, r.subject, r.execution_id, r.code, r.outcome,"
+    " r.reason, r.request_id"
+)
 _TEXT = "lower(concat_ws(' ', r.code, r.actor, r.subject, r.reason, r.details))"
 _WORDS = "array_remove(audit_words(%s), '')"
 
@@ -135,17 +139,14 @@ class RecordSearch:
 
     @property
     def terms(self) -> list[str]:
-        """All that one entry of the inverted index each stands for, but the words."""
-        named = [
-            ("family", self.code[:-1] if _family_pattern(self.code) else ""),
-            ("code", "" if _family_pattern(self.code) else self.code),
-            ("outcome", self.outcome),
-            ("reason", self.reason),
-            ("actor", self.actor),
-            ("subject", self.tool),
-            ("request", self.request),
-        ]
+        """What one entry of the inverted index each stands for, beside words."""
+        named = [("outcome", self.outcome), ("request", self.request)]
         return [f"{name}:{value}" for name, value in named if value]
+
+    @property
+    def words(self) -> str:
+        """A text with all words that what fits has in its columns and details."""
+        return " ".join((self.code, self.reason, self.actor, self.tool, self.text))
 
     @cached_property
     def marks(self) -> list[bytes]:
@@ -275,12 +276,12 @@ def _search_by_index(search: RecordSearch, size: int, position: Position | None)
     Each index is texts by itself, or PostgreSQL would walk along time and compute for every record
     what the index holds already.
     """
-    terms = f"%s::text[] || {_WORDS}" if search.text else "%s::text[]"
-    terms = f"audit_hashes(r.organization, {_TERMS}) @> audit_hashes(%s, {terms})"
-    values: list[Any] = [search.organization, search.terms]
-    values += [search.text] if search.text else []
+    terms = f"{_INDEXED} @> audit_hashes(%s, %s::text[] || {_WORDS})"
+    values: list[Any] = [search.organization, search.terms, search.words]
     found = f"SELECT {_COLUMNS} FROM audit_auditrecord r WHERE {terms}"  # noqa: S608
-    where, near = _conjunction([*search.indexed_clauses, *_position_clause(position)])
+    where, near = _conjunction(
+        [*search.indexed_clauses, *search.column_clauses, *_position_clause(position)]
+    )
     named, kept = "", ""
     if search.text and search.opened:
         more = _payload_clause(search, position)

@@ -105,7 +105,7 @@ def test_a_plain_call_stays_within_its_budget(organization: Organization, agent:
     assert cost.statements < 7  # beside what is read once a second
     assert cost.hot_share >= 0.95
     assert cost.commits <= 3
-    assert cost.wal_bytes <= 14_500
+    assert cost.wal_bytes <= 11_800
 
 
 @pytest.mark.usefixtures("without_workers", "performed_here")
@@ -120,4 +120,4 @@ def test_a_limited_call_in_a_session_stays_within_its_budget(
     assert cost.statements < 9
     assert cost.hot_share >= 0.95
     assert cost.commits <= 3
-    assert cost.wal_bytes <= 17_000
+    assert cost.wal_bytes <= 14_500
