@@ -1,4 +1,4 @@
-"""What a column of JSON gives back."""
+"""What a column of JSON gives back, and which constraints Django sees."""
 
 import json
 from decimal import Decimal
@@ -59,3 +59,10 @@ def test_floats_stay_floats_in_a_column():
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s::jsonb", [connection.ops.adapt_json_value(1e22, None)])
         assert canonical_json(json.loads(cursor.fetchone()[0])) == "1e+22"
+
+
+def test_a_foreign_key_to_a_partitioned_table_is_one_constraint():
+    with connection.cursor() as cursor:
+        found = connection.introspection.get_constraints(cursor, "tools_executionevent")
+    keys = [one["foreign_key"] for one in found.values() if one["columns"] == ["execution_id"]]
+    assert [key for key in keys if key] == [("tools_execution", "id")]
