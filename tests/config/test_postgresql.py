@@ -61,6 +61,7 @@ def test_floats_stay_floats_in_a_column():
         assert canonical_json(json.loads(cursor.fetchone()[0])) == "1e+22"
 
 
+@pytest.mark.django_db
 def test_a_foreign_key_to_a_partitioned_table_is_one_constraint():
     with connection.cursor() as cursor:
         found = connection.introspection.get_constraints(cursor, "tools_executionevent")

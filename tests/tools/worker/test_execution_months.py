@@ -18,10 +18,10 @@ from tools.models import (
     ConfirmationDecision,
     DayOfCalls,
     Execution,
-    ExecutionEvent,
     ExecutionKey,
     Organization,
     StateTransition,
+    StoredEvent,
 )
 from tools.models.ids import new_id
 from tools.worker import retention
@@ -82,7 +82,7 @@ def test_a_month_goes_at_once_and_it_is_on_record(agent: Agent) -> None:
 def test_what_belongs_to_its_executions_goes_with_them(agent: Agent) -> None:
     execution = completed_execution(agent, MARCH, idempotency_key="k")
     place = {"organization": agent.organization, "execution": execution}
-    ExecutionEvent.objects.create(execution=execution, sequence=1, type="Completed")
+    StoredEvent.objects.create(execution=execution, sequence=1, type="Completed")
     StateTransition.objects.create(**place, tool_name="echo", from_state="a", to_state="b")
     approval = Confirmation.objects.create(
         **place, bound_hash="0" * 64, reasons=[], status="approved", expires_at=timezone.now()
@@ -92,7 +92,7 @@ def test_what_belongs_to_its_executions_goes_with_them(agent: Agent) -> None:
     )
     retention.delete_expired_rows()
     assert not has_partition(MARCH)
-    for model in (ExecutionEvent, StateTransition, Confirmation, ExecutionKey):
+    for model in (StoredEvent, StateTransition, Confirmation, ExecutionKey):
         assert not model._default_manager.filter(execution=execution.pk).exists()
     kinds = [{"events": 1}, {"transitions": 1}, {"confirmations": 1}, {"executions": 1}]
     assert expired(agent.organization) == kinds
