@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
@@ -77,6 +78,15 @@ class ExecutionEventAdmin(ReadOnly):
     list_filter = ("type",)
     list_select_related = ("execution__organization",)
     ordering = ("-execution_id", "-sequence")
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """By the key of its execution: events are a view, which has no index."""
+        execution, _, sequence = object_id.partition(".")
+        try:
+            named = {"execution": UUID(execution), "sequence": int(sequence)}
+        except ValueError:
+            return None
+        return self.get_queryset(request).filter(**named).first()
 
     @admin.display(description="message")
     def message_text(self, row: Any) -> str:

@@ -15,28 +15,32 @@ from django.db.models.functions import Now
 from tools.definitions.results import TERMINAL, EventType
 
 _TYPES = [(kind.value, kind.value) for kind in EventType]
+# By execution, so that the newest are found by walking its key.
 CREATE_VIEW = """
 CREATE VIEW tools_event AS
-SELECT s.execution_id || '.' || s.sequence AS id, s.execution_id, s.sequence, s.type, s.message,
-    s.created_at, NULL::timestamptz AS ended_at, false AS derived
-FROM tools_executionevent s
-UNION ALL
-SELECT e.id || '.1', e.id, 1, 'Started'::varchar, ''::varchar, e.started_at, e.completed_at, true
-FROM tools_execution e
-WHERE e.started_at IS NOT NULL
-    AND NOT EXISTS (SELECT FROM tools_executionevent s WHERE s.execution_id = e.id)
-UNION ALL
-SELECT e.id || '.' || n.number, e.id, n.number,
-    CASE e.status WHEN 'Success' THEN 'Completed' WHEN 'Timeout' THEN 'Timeout' ELSE 'Failed' END,
-    left(e.error_message, 1000), e.completed_at, e.completed_at, true
+SELECT e.id || '.' || v.sequence AS id, e.id AS execution_id, v.sequence, v.type, v.message,
+    v.created_at, CASE WHEN v.derived THEN e.completed_at END AS ended_at, v.derived
 FROM tools_execution e CROSS JOIN LATERAL (
-    SELECT 1 + coalesce(max(s.sequence), (e.started_at IS NOT NULL)::integer)
+    SELECT s.sequence, s.type, s.message, s.created_at, false AS derived
     FROM tools_executionevent s WHERE s.execution_id = e.id
-) AS n (number)
-WHERE e.completed_at IS NOT NULL AND NOT EXISTS (
-    SELECT FROM tools_executionevent s
-    WHERE s.execution_id = e.id AND s.type IN ('Completed', 'Failed', 'Timeout')
-);
+    UNION ALL
+    SELECT 1, 'Started', '', e.started_at, true
+    WHERE e.started_at IS NOT NULL
+        AND NOT EXISTS (SELECT FROM tools_executionevent s WHERE s.execution_id = e.id)
+    UNION ALL
+    SELECT 1 + coalesce(
+            (SELECT max(s.sequence) FROM tools_executionevent s WHERE s.execution_id = e.id),
+            (e.started_at IS NOT NULL)::integer
+        ),
+        CASE e.status
+            WHEN 'Success' THEN 'Completed' WHEN 'Timeout' THEN 'Timeout' ELSE 'Failed'
+        END,
+        left(e.error_message, 1000), e.completed_at, true
+    WHERE e.completed_at IS NOT NULL AND NOT EXISTS (
+        SELECT FROM tools_executionevent s
+        WHERE s.execution_id = e.id AND s.type IN ('Completed', 'Failed', 'Timeout')
+    )
+) AS v;
 """
 DROP_VIEW = "DROP VIEW tools_event;"
 STORE = """
