@@ -110,7 +110,7 @@ def _publish(channel: str, *execution_ids: object) -> None:
             messages.execute()
     except redis.RedisError as error:
         redis_pause.begin()
-        log.warning("nobody was woken: %s", type(error).__name__)
+        log.warning("waiters were not notified: %s", type(error).__name__)
 
 
 def redis_answers() -> bool:
@@ -171,7 +171,7 @@ class _Listeners:
             try:
                 self._relay()
             except redis.RedisError as error:
-                log.warning("the bell is silent: %s", type(error).__name__)
+                log.warning("notifications are not received: %s", type(error).__name__)
                 time.sleep(RECHECK_S)
 
     def _relay(self) -> None:
