@@ -190,5 +190,5 @@ def test_a_lost_pure_call_is_run_again_by_the_crib(abandoned):
     execution = abandoned("pure")
     done = until(lambda: Execution.objects.filter(pk=execution.pk, status="Success").first())
     assert (done.attempt, [event.type for event in done.events.all()]) == (
-        2, ["Warning", "Started", "Completed"],
+        2, ["Started", "Warning", "Started", "Completed"],
     )  # fmt: skip
