@@ -302,7 +302,7 @@ def test_a_worker_that_dies_in_a_turn_is_followed_by_another(crib, say, working,
 
 
 def has_ended(request_id: str) -> bool:
-    return Execution.objects.get(pk=request_id).over
+    return Execution.objects.get(pk=request_id).is_final
 
 
 def ran(request_id: str) -> list[str]:

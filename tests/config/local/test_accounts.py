@@ -224,7 +224,7 @@ def uids(process: int) -> set[int]:
 def test_each_process_runs_as_its_account_and_reads_its_keys_alone(former: Path) -> None:
     """On a directory made before; and what root's commands write stays good for all of them."""
     with crib(former) as one:
-        assert one.address.unready() is None
+        assert one.address.readiness_flaw() is None
         expected = {name: who.uid for name, who in EVERYBODY.items()}
         for name in PROCESSES:
             found = uids(one.leader(name))
@@ -260,7 +260,7 @@ def test_each_process_runs_as_its_account_and_reads_its_keys_alone(former: Path)
         assert signing_in(former, payloads.DIRECTORY)
         assert {path.stat().st_uid for path in anchors.iterdir()} == {unix_accounts.SEALER_UID}
         manage(one, "audit_verify")
-        assert one.address.unready() is None
+        assert one.address.readiness_flaw() is None
         assert "Permission denied" not in "".join(
             log.read_text("utf-8", "replace") for log in (former / "log").glob("*.log")
         )
