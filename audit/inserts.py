@@ -38,7 +38,7 @@ def insert_rows(*rows: InsertRow) -> None:
     server."""
     shapes = tuple((model, tuple(values)) for model, values in rows)
     values = [item for _, row in rows for item in row.values()]
-    with _raw_cursor() as cursor:
+    with raw_cursor() as cursor:
         cursor.execute(_statements(shapes), values)
 
 
@@ -48,14 +48,14 @@ def fetch_one(statement: str, values: Mapping[str, Any]) -> tuple[Any, ...] | No
     For long statements of every call: the driver reads others again each time, to find their
     parameters.
     """
-    text, names = _numbered(statement)
-    with _raw_cursor() as cursor:
+    text, names = numbered(statement)
+    with raw_cursor() as cursor:
         cursor.execute(text, [values[name] for name in names])
         found: tuple[Any, ...] | None = cursor.fetchone()
         return found
 
 
-def _raw_cursor() -> CursorWrapper:
+def raw_cursor() -> CursorWrapper:
     """Of Django, over one of the driver for statements whose parameters are numbered."""
     connection.ensure_connection()
     with connection.wrap_database_errors:
@@ -66,7 +66,7 @@ def _raw_cursor() -> CursorWrapper:
 
 
 @lru_cache(maxsize=256)
-def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
+def numbered(statement: str) -> tuple[str, tuple[str, ...]]:
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:

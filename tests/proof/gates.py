@@ -18,6 +18,7 @@ _ADMISSION = "tools/execution/admit.py"
 _ACCEPTANCE = "tools/execution/accept.py"
 _CLAIM = "tools/execution/claim.py"
 _EXECUTION = "tools/models/execution_queryset.py"
+_STATEMENTS = "tools/models/pipeline_sql.py"
 _SANDBOXING = "tools/runners/sandbox_runs.py"
 _GATES = "tools/policy/gates.py"
 _CALL = "tools/policy/call_gates.py"
@@ -96,7 +97,7 @@ GATES: tuple[Gate, ...] = (
     ),
     (
         "a call that begins as it is accepted with a halted log",
-        _EXECUTION,
+        _STATEMENTS,
         'NOT_HALTED = HALTED_REASON_SQL.format(name="%(log)s") + " IS NULL"',
         'NOT_HALTED = "%(log)s::text IS NOT NULL"',
         ("tools/execution/accept.py:write",),
@@ -111,20 +112,20 @@ GATES: tuple[Gate, ...] = (
     (
         "acceptance without the count of PostgreSQL",
         _ACCEPTANCE,
-        "conditions.append(rate_limits.NO_HITS)",
+        "conditions.append(NO_HITS)",
         "pass",
         ("tools/limits/rate_limits.py:confirm",),
     ),
     (
         "a claim that keeps the fence",
-        _EXECUTION,
+        _STATEMENTS,
         "SET status = %(running)s, fence = fence + 1, worker = %(worker)s,",
         "SET status = %(running)s, fence = greatest(fence, 1), worker = %(worker)s,",
         ("tools/execution/requeue.py:record_late", f"{_EXECUTION}:take"),
     ),
     (
         "an end without the fence",
-        _EXECUTION,
+        _STATEMENTS,
         "WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s",
         "WHERE id = %(pk)s AND status = %(running)s",
         ("tools/execution/requeue.py:record_late", f"{_EXECUTION}:finish"),

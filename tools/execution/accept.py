@@ -33,9 +33,13 @@ from tools.execution import cache, claim, confirmations, events
 from tools.execution.call import Admission
 from tools.execution.claim import start_evidence
 from tools.limits import rate_limits
-from tools.limits.budgets import RESERVATION_REFUSED, RESERVE_PARTS
 from tools.models import Execution
-from tools.models.execution_queryset import NOT_HALTED
+from tools.models.pipeline_sql import (
+    NO_HITS,
+    NOT_HALTED,
+    RESERVATION_REFUSED,
+    RESERVE_PARTS,
+)
 from tools.policy import gates
 from tools.policy.gates import Stage
 from tools.policy.questions import Gate
@@ -196,7 +200,7 @@ def _write_accepted(admission: Admission, belonging: list[InsertRow]) -> bool:
         conditions.append(NOT_HALTED)
         parameters["log"] = admission.caller.organization
     if admission.rated_by == rate_limits.REDIS and not limits.rate_confirmed:
-        conditions.append(rate_limits.NO_HITS)
+        conditions.append(NO_HITS)
         parameters |= rate_limits.lock_parameters(admission.caller, admission.resolved)
     with writing_evidence(), ExitStack() as refusing:
         if limits.reservation is None:
@@ -208,7 +212,7 @@ def _write_accepted(admission: Admission, belonging: list[InsertRow]) -> bool:
             execution,
             belonging,
             conditions=conditions,
-            before=RESERVE_PARTS,
+            reservation=RESERVE_PARTS,
             refused=RESERVATION_REFUSED,
             parameters=parameters | limits.reservation.parameters(execution.pk),
         )

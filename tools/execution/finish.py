@@ -25,9 +25,9 @@ from tools.execution.call import PackedOutput, Performance, Result
 from tools.execution.outputs import observation_of
 from tools.execution.requeue import EFFECT, record_late
 from tools.limits import budgets
-from tools.limits.budgets import REACHED, SETTLE_PARTS
 from tools.models import Execution
 from tools.models.execution_queryset import EFFECT_POSSIBLE, Ending
+from tools.models.pipeline_sql import REACHED, SETTLE_PARTS
 from tools.policy.questions import EffectiveRequest
 
 
@@ -96,8 +96,8 @@ def _settlement(performance: Performance, result: Result) -> dict[str, Any]:
         return {}
     spent = None if _was_refused(performance, result) else _final_cost(performance, result)
     return {
-        "before": SETTLE_PARTS,
-        "returning": REACHED,
+        "settlement": SETTLE_PARTS,
+        "reached": REACHED,
         "parameters": budgets.settled_parameters(spent),
     }
 

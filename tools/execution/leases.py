@@ -22,29 +22,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from config import timeouts
 from tools.definitions.results import Status
 from tools.execution.requeue import HANDED_BACK, LEASE_LOST
+from tools.models.pipeline_sql import RENEW_LEASES, SELECT_LEASES
 
 log = logging.getLogger(__name__)
 CANCELLED = "cancelled"
 type LeaseKey = tuple[UUID, int]  # an execution and the fence it was claimed with
-_SELECT_LEASES = """
-    SELECT e.id, e.fence, e.cancel_requested_at IS NOT NULL
-    FROM tools_execution e
-    JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
-        ON held.id = e.id AND held.fence = e.fence
-    WHERE e.id = ANY(%(ids)s::uuid[]) AND e.status = %(running)s
-"""
-# A locked row is skipped until the next check, so that it delays no other.
-_RENEW_LEASES = """
-    WITH ours AS (
-        SELECT e.id FROM tools_execution e
-        JOIN unnest(%(ids)s::uuid[], %(fences)s::int[]) AS held (id, fence)
-            ON held.id = e.id AND held.fence = e.fence
-        WHERE e.id = ANY(%(ids)s::uuid[]) AND e.status = %(running)s
-        ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
-    )
-    UPDATE tools_execution e SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
-    FROM ours WHERE e.id = ANY(%(ids)s::uuid[]) AND e.id = ours.id RETURNING e.id, e.fence
-"""
 
 
 @dataclass(eq=False)
@@ -172,7 +154,7 @@ def _renew_leases(
     if not due:
         return []
     with database.cursor() as cursor:
-        cursor.execute(_RENEW_LEASES, {**_lease_parameters(due), "lease": lease_s})
+        cursor.execute(RENEW_LEASES.text, {**_lease_parameters(due), "lease": lease_s})
         return [(pk, fence) for pk, fence in cursor.fetchall()]
 
 
@@ -181,7 +163,7 @@ def _read_leases(held: list[LeaseKey], database: BaseDatabaseWrapper) -> dict[Le
     if not held:
         return {}
     with database.cursor() as cursor:
-        cursor.execute(_SELECT_LEASES, _lease_parameters(held))
+        cursor.execute(SELECT_LEASES.text, _lease_parameters(held))
         return {(pk, fence): cancelled for pk, fence, cancelled in cursor.fetchall()}
 
 

@@ -30,79 +30,12 @@ from tools.errors import QuotaExceeded
 from tools.limits.allowances import ends_at, starts_on
 from tools.models import Allowance, AllowanceUse
 from tools.models.agent import AllowanceKind
+from tools.models.pipeline_sql import RAISE_ALERT, REFUSED, SETTLE
 from tools.policy.questions import EffectiveRequest, Gate, Question, Verdict, passed, refused
 
 THRESHOLDS = (80, 100)  # percent
 MOST_SUGGESTED = 3
 ONE_CALL = Decimal(1)
-# Amounts come from the rows as they are now, not from the catalog. A free call always fits.
-# Parts of the statement that accepts a call, for the row of `accountable`, a part before them. What
-# is short there undoes the whole statement.
-RESERVE_PARTS = """
-    wanted AS (
-        SELECT w.id, w.starts_on, w.amount FROM accountable, unnest(
-            %(allowance_ids)s::uuid[], %(days)s::date[], %(amounts)s::numeric[]
-        ) AS w (id, starts_on, amount)
-    ), bounds AS (
-        SELECT id, amount FROM tools_allowance
-        WHERE id IN (SELECT id FROM wanted) ORDER BY id FOR KEY SHARE
-    ), taken AS (
-        INSERT INTO tools_allowanceuse AS u (allowance_id, starts_on, used, held, alerted_percent)
-        SELECT bounds.id, wanted.starts_on, 0, wanted.amount, 0
-        FROM bounds JOIN wanted ON wanted.id = bounds.id
-        WHERE wanted.amount <= bounds.amount ORDER BY bounds.id
-        ON CONFLICT (allowance_id, starts_on) DO UPDATE SET held = u.held + excluded.held
-        WHERE excluded.held = 0 OR u.used + u.held + excluded.held
-            <= (SELECT amount FROM bounds WHERE bounds.id = excluded.allowance_id)
-        RETURNING u.id, u.allowance_id
-    ), kept AS (
-        INSERT INTO tools_reservation (execution_id, use_id, amount)
-        SELECT %(reserved_for)s::uuid, taken.id, wanted.amount
-        FROM taken JOIN wanted ON wanted.id = taken.allowance_id
-    ), short AS (
-        SELECT tools_refuse('allowances', string_agg(id::text, ',')) AS refused FROM bounds
-        WHERE id NOT IN (SELECT allowance_id FROM taken) HAVING count(*) > 0
-    ),
-"""
-RESERVATION_REFUSED = "(SELECT refused FROM short)"  # where the parts have written
-REFUSED = "TC001"  # what `tools_refuse` raises
-# Parts of the statement that ends a call, where `ended` has its row; what was never run is charged
-# nothing. `reached` has the periods that come to a percent which was not alerted yet.
-SETTLE_PARTS = """
-    settling AS MATERIALIZED (
-        SELECT r.id, r.use_id, r.amount, u.alerted_percent, a.amount AS bound,
-            CASE a.kind WHEN 'calls' THEN %(settled_calls)s::numeric
-                ELSE %(settled_cost)s::numeric END AS spent
-        FROM ended JOIN tools_reservation r ON r.execution_id = ended.id
-        JOIN tools_allowanceuse u ON u.id = r.use_id
-        JOIN tools_allowance a ON a.id = u.allowance_id
-        ORDER BY a.id FOR UPDATE OF u
-    ), settled AS (
-        DELETE FROM tools_reservation r USING settling WHERE r.id = settling.id
-        RETURNING settling.*
-    ), charged AS (
-        UPDATE tools_allowanceuse u
-        SET held = u.held - settled.amount, used = u.used + settled.spent
-        FROM settled WHERE u.id = settled.use_id
-        RETURNING u.id, u.alerted_percent, CASE
-            WHEN settled.bound = 0 THEN 0 WHEN u.used >= settled.bound THEN 100
-            WHEN u.used >= settled.bound * 0.8 THEN 80 ELSE 0 END AS percent
-    ), reached AS (
-        SELECT array_agg(id) AS ids, array_agg(percent) AS percents FROM charged
-        WHERE percent > alerted_percent
-    ),
-"""
-REACHED = "(SELECT ids FROM reached), (SELECT percents FROM reached)"
-_SETTLE = f"""
-    WITH ended AS (SELECT %(settled_for)s::uuid AS id), {SETTLE_PARTS}
-    done AS (SELECT 1) SELECT {REACHED} FROM done
-"""  # noqa: S608
-_ALERT = """
-    UPDATE tools_allowanceuse u SET alerted_percent = %(percent)s
-    FROM (SELECT id, alerted_percent FROM tools_allowanceuse WHERE id = %(use)s FOR UPDATE) before
-    WHERE u.id = before.id AND before.alerted_percent < %(percent)s
-    RETURNING before.alerted_percent
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +158,7 @@ def record_alerts(reached: Reached) -> None:
     so that what a killed process left is alerted by the next call."""
     for use_id, percent in zip(*(part or () for part in reached), strict=True):
         with transaction.atomic():
-            found = fetch_one(_ALERT, {"use": use_id, "percent": percent})
+            found = fetch_one(RAISE_ALERT.text, {"use": use_id, "percent": percent})
             before = found[0] if found else percent
             for threshold in THRESHOLDS:
                 if before < threshold <= percent:
@@ -242,7 +175,8 @@ def _applicable_allowances(
 
 
 def _settle(execution_id: UUID, parameters: dict[str, Any]) -> Reached:
-    ids, percents = fetch_one(_SETTLE, parameters | {"settled_for": execution_id}) or (None, None)
+    found = fetch_one(SETTLE.text, parameters | {"settled_for": execution_id})
+    ids, percents = found or (None, None)
     return ids, percents
 
 

@@ -40,6 +40,7 @@ from tools.errors import RateLimited
 from tools.models import RateHit
 from tools.models.advisory_locks import take_lock
 from tools.models.ids import new_id
+from tools.models.pipeline_sql import COUNT_PASSED, COUNT_RATE, HAS_HITS
 from tools.policy.questions import Gate, Verdict, passed, refused
 
 log = logging.getLogger(__name__)
@@ -82,38 +83,6 @@ _DRAFT_NAME = "a draft"  # no tool's name has a space
 # Two locks, always in this order. Rows that Redis let pass share the first, so that they do not
 # wait for each other; a process that counts here and writes hits holds it exclusively.
 _CONFIRMATION_SEED = 1
-_SELECT_HITS = """
-    SELECT at FROM tools_ratehit
-    WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
-        AND at > statement_timestamp() - interval '60 s'
-"""
-_HAS_HITS = """
-    SELECT tools_has_rate_hits(
-        %(rate_lock)s::text, %(rated_user)s::uuid, %(rated_place)s::uuid, %(rated_tool)s::varchar
-    )
-"""
-# A condition of the statement that accepts a call which Redis let pass: nothing is to be confirmed.
-NO_HITS = f"NOT ({_HAS_HITS})"
-_COUNT_RATE = """
-    SELECT used, age_s FROM tools_count_rate(
-        %(rate_lock)s::text, %(rated_user)s::uuid, %(rated_place)s::uuid, %(rated_tool)s::varchar,
-        %(limit)s::bigint
-    )
-"""
-# Its conditions are those of `tools_count_rate`.
-_COUNT_PASSED = f"""
-    WITH passed AS (
-        {_SELECT_HITS}
-        UNION ALL
-        SELECT created_at FROM tools_execution
-        WHERE user_id = %(user)s AND tool_name = %(tool)s AND organization_id = %(organization)s
-            AND rated_by = 'redis' AND id > %(since)s
-            AND created_at > statement_timestamp() - interval '60 s'
-    ), number AS (SELECT count(*) AS used FROM passed)
-    SELECT used, extract(epoch FROM statement_timestamp() - (
-        SELECT at FROM passed ORDER BY at OFFSET greatest(used - %(limit)s::bigint, 0) LIMIT 1
-    ))::float8 FROM number
-"""  # noqa: S608
 _DELETE_OLD_HITS = "DELETE FROM tools_ratehit WHERE at < statement_timestamp() - interval '120 s'"
 
 
@@ -280,7 +249,7 @@ def count_drafts(caller: Caller, limit: int) -> None:
         }
         take_lock(f"toolcrib:rate:{caller.user_id}:{_DRAFT_NAME}")
         with connection.cursor() as cursor:
-            cursor.execute(_COUNT_PASSED, values)
+            cursor.execute(COUNT_PASSED.text, values)
             used, age_s = cursor.fetchone()
         if used >= limit:
             wait_s = max(1, math.ceil(WINDOW_S - (age_s or 0)))
@@ -316,7 +285,7 @@ def confirm(rate: Rate | None, *, caller: Caller, tool: CatalogTool) -> Rate | N
     if rate is None or rate.counted_by != REDIS:
         return rate
     bound = _CallerLimit(caller, tool, rate.limit)
-    if fetch_one(_HAS_HITS, lock_parameters(bound.caller, bound.tool)) == (False,):
+    if fetch_one(HAS_HITS.text, lock_parameters(bound.caller, bound.tool)) == (False,):
         return rate
     take_lock(lock_parameters(caller, tool)["rate_lock"], seed=_CONFIRMATION_SEED)
     used, leaves_in_s = _count_passed(bound)
@@ -348,7 +317,7 @@ def _count_in_postgres(bound: _CallerLimit) -> Rate:
     """Under a lock that ends with its one statement, which counts the call where it passes."""
     metrics.rate_decisions.labels(POSTGRES).inc()
     found = fetch_one(
-        _COUNT_RATE, lock_parameters(bound.caller, bound.tool) | {"limit": bound.limit}
+        COUNT_RATE.text, lock_parameters(bound.caller, bound.tool) | {"limit": bound.limit}
     )
     used, age_s = found or (0, None)
     leaves_in_s = WINDOW_S - (age_s or 0)
@@ -364,6 +333,6 @@ def _count_passed(bound: _CallerLimit) -> tuple[int, float]:
     A statement of its own, so that it sees what was committed while the lock was waited for.
     """
     with connection.cursor() as cursor:
-        cursor.execute(_COUNT_PASSED, bound.values)
+        cursor.execute(COUNT_PASSED.text, bound.values)
         used, age_s = cursor.fetchone()
     return used, WINDOW_S - (age_s or 0)

@@ -11,23 +11,8 @@ from django.db.models.functions import Now
 from tools.definitions.results import Status
 from tools.models.execution import Execution
 from tools.models.organization import Organization
+from tools.models.pipeline_sql import LEAD
 from tools.models.tool import Tool
-
-# Claims the entry for the first call, for one that finds the answer expired, and for one whose
-# predecessor ended without an answer.
-_LEAD = """
-    INSERT INTO tools_cacheentry AS entry (key, organization_id, tool_id, execution_id, ready)
-    VALUES (%(key)s, %(organization)s, %(tool)s, %(execution)s, false)
-    ON CONFLICT (key) DO UPDATE
-    SET execution_id = excluded.execution_id, ready = false, expires_at = NULL,
-        created_at = clock_timestamp()
-    WHERE (entry.ready AND entry.expires_at <= clock_timestamp())
-       OR (NOT entry.ready AND NOT EXISTS (
-            SELECT FROM tools_openexecution leader
-            WHERE leader.execution_id = entry.execution_id
-              AND leader.execution_id <> excluded.execution_id
-              AND leader.status IN (%(pending)s, %(running)s)))
-"""
 
 
 class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
@@ -44,7 +29,7 @@ class CacheEntryQuerySet(models.QuerySet["CacheEntry"]):
         }
         with connection.cursor() as cursor:
             states = {"pending": Status.PENDING, "running": Status.RUNNING}
-            cursor.execute(_LEAD, values | states)
+            cursor.execute(LEAD.text, values | states)
             return cursor.rowcount == 1
 
     def led_by(self, execution: UUID) -> "CacheEntryQuerySet":

@@ -8,23 +8,12 @@ from uuid import UUID
 
 from django.db import connection
 
-_HOLDER = """
-    u.id, u.username, u.granted_groups, u.granted_permissions, u.is_superuser, u.is_active,
-    u.organization_id, o.id, o.slug, o.revision, a.id, a.slug, a.active, a.strict
-"""
-_BY_TOKEN = f"""
-    SELECT {_HOLDER}, t.id, t.secret_hash, t.scopes, t.groups, t.tools, t.expires_at, t.revoked_at,
-        t.last_used_at
-    FROM tools_token t
-    JOIN tools_user u ON u.id = t.user_id
-    JOIN tools_organization o ON o.id = u.organization_id
-    LEFT JOIN tools_agent a ON a.service_account_id = u.id
-    WHERE t.public_id = %s
-"""  # noqa: S608
-_STILL_VALID = "t.revoked_at IS NULL AND t.expires_at > now()"
+from audit.inserts import fetch_one
+from tools.models.pipeline_sql import HOLDER_COLUMNS, STILL_VALID, TOKEN_HOLDER
+
 _OF_ACCOUNT = f"""
-    SELECT {_HOLDER}, t.scopes, t.groups, t.tools, coalesce(
-        {_STILL_VALID}, %(token)s::uuid IS NULL
+    SELECT {HOLDER_COLUMNS}, t.scopes, t.groups, t.tools, coalesce(
+        {STILL_VALID}, %(token)s::uuid IS NULL
     )
     FROM tools_user u
     JOIN tools_organization o ON o.id = %(organization)s
@@ -33,24 +22,12 @@ _OF_ACCOUNT = f"""
     WHERE u.id = %(user)s
 """  # noqa: S608
 _OF_AGENTS = f"""
-    SELECT {_HOLDER}
+    SELECT {HOLDER_COLUMNS}
     FROM tools_agent a
     JOIN tools_user u ON u.id = a.service_account_id
     JOIN tools_organization o ON o.id = a.organization_id
     WHERE a.id = ANY(%s)
 """  # noqa: S608
-
-
-# The account of an execution `w`, within another statement: columns that `account_of` reads.
-ACCOUNT_JOINS = """
-    JOIN tools_user u ON u.id = w.user_id
-    JOIN tools_organization o ON o.id = w.organization_id
-    LEFT JOIN tools_agent a ON a.service_account_id = u.id
-    LEFT JOIN tools_token t ON t.id = w.token_id AND t.user_id = u.id
-"""
-ACCOUNT_COLUMNS = f"""
-    {_HOLDER}, t.scopes, t.groups, t.tools, coalesce({_STILL_VALID}, w.token_id IS NULL)
-"""
 
 
 class Holder(NamedTuple):
@@ -103,7 +80,7 @@ type Account = tuple[Holder, TokenLimits, bool]  # with whether the token is val
 
 
 def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
-    row = _one(_BY_TOKEN, [public_id])
+    row = fetch_one(TOKEN_HOLDER.text, {"public_id": public_id})
     width = len(Holder._fields)
     return (Holder(*row[:width]), TokenRow(*row[width:])) if row else None
 
@@ -111,14 +88,14 @@ def holder_of_token(public_id: str) -> tuple[Holder, TokenRow] | None:
 def holder_of_account(*, user: UUID, organization: UUID, token: UUID | None) -> Account:
     """The account's owner and the token's narrowing by current rows, and whether the token is still
     valid."""
-    row = _one(_OF_ACCOUNT, {"user": user, "organization": organization, "token": token})
+    row = fetch_one(_OF_ACCOUNT, {"user": user, "organization": organization, "token": token})
     if row is None:
         raise LookupError("the account is gone")
     return account_of(row)
 
 
 def account_of(row: Sequence[Any]) -> Account:
-    """The same of a row with `ACCOUNT_COLUMNS`."""
+    """The same of a row with `pipeline_sql.ACCOUNT_COLUMNS`."""
     width = len(Holder._fields)
     return Holder(*row[:width]), TokenLimits(*row[width:-1]), row[-1]
 
@@ -128,9 +105,3 @@ def holders_of_agents(agents: list[UUID]) -> list[Holder]:
     with connection.cursor() as cursor:
         cursor.execute(_OF_AGENTS, [agents])
         return [Holder(*row) for row in cursor.fetchall()]
-
-
-def _one(statement: str, values: Any) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchone()

@@ -18,11 +18,7 @@ from django.db.models.functions import Now
 from audit.inserts import InsertRow, fetch_one, inserts_for_each
 from tools.definitions.results import TERMINAL, EventType
 from tools.models.execution import Execution
-
-_APPEND = """
-    done AS (SELECT 1)
-    SELECT tools_append_event(%(execution)s, %(type)s::varchar, %(message)s::varchar) FROM done
-"""
+from tools.models.pipeline_sql import APPEND_EVENT
 
 
 class StoredEvent(models.Model):
@@ -73,7 +69,7 @@ class EventManager(models.Manager["ExecutionEvent"]):
         written by the same statement."""
         parts, values = inserts_for_each("(SELECT 1) once", evidence)
         values |= {"execution": execution_id, "type": str(kind), "message": message[:1000]}
-        fetch_one(f"WITH {parts}{_APPEND}", values)
+        fetch_one(APPEND_EVENT.filled(evidence=parts), values)
 
     def store(self, execution_id: UUID) -> None:
         """Store what is derived of an execution, before its row stops to say it."""

@@ -17,7 +17,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.inserts import InsertRow, SqlValue, fetch_one, inserts_for_each, json_value
-from audit.log.log_status import HALTED_REASON_SQL
 from audit.partitions import first_id, partition_of_month
 from tools.definitions.results import (
     FAILURES,
@@ -29,13 +28,21 @@ from tools.definitions.results import (
     event_for,
 )
 from tools.models.advisory_locks import take_lock
-from tools.models.callers import (
-    ACCOUNT_COLUMNS,
-    ACCOUNT_JOINS,
-    account_of,
-)
+from tools.models.callers import account_of
 from tools.models.ids import made_before
-from tools.models.queue import waiting_condition
+from tools.models.pipeline_sql import (
+    ACCEPT,
+    ANSWER,
+    CALL_FACTS,
+    CANDIDATE,
+    FINISH,
+    NO_EVENT,
+    ROOM,
+    START_EVENT,
+    TAKE,
+    UNSTARTED_END_EVENT,
+    waiting_condition,
+)
 from tools.models.session import Session
 
 if TYPE_CHECKING:
@@ -92,56 +99,6 @@ KEEPS_DATA = (
     | Q(Q(parent__isnull=False), ~Q(parameters={}))
 )
 _DATABASE_FILLS = frozenset({"created_at", "queued_at"})
-# A parked call, which waits until few enough of its calls are open, or for a time, may resume then
-# regardless of its age; any other call may start as long as it is not too old.
-_MAY_GO_ON = """
-    w.parked_below IS NULL AND w.queued_at > clock_timestamp() - %(age)s
-    OR w.parked_below IS NOT NULL AND NOT {waits}
-"""
-# The claim, two statements. The first reads a waiting row with all that its gates ask about: its
-# account, its session, the state of its audit log, and what limits how many may run at once. The
-# second takes the row where it is still as it was read, by its fence, and records the start.
-_CANDIDATE = """
-    SELECT {columns}, o.max_concurrency, t_.max_concurrency,
-        EXISTS (SELECT FROM tools_confirmation c WHERE c.execution_id = w.id),
-        EXISTS (SELECT FROM tools_reservation r WHERE r.execution_id = w.id),
-        s.closed_at IS NOT NULL, s.state,
-        EXISTS (SELECT FROM tools_pin p WHERE p.session_id = w.session_id), {halted}, {account}
-    FROM {table} w {joins}
-    JOIN tools_toolversion v ON v.id = w.tool_version_id JOIN tools_tool t_ ON t_.id = v.tool_id
-    LEFT JOIN tools_session s ON s.id = w.session_id
-    WHERE w.id = %(pk)s AND w.status = %(pending)s AND ({going})
-        AND w.organization_id <> ALL(%(full)s::uuid[])
-"""
-_TAKE = """
-    WITH taken AS (
-    UPDATE {table}
-    SET status = %(running)s, fence = fence + 1, worker = %(worker)s,
-        attempt = CASE WHEN parked_below IS NULL THEN attempt + 1 ELSE attempt END,
-        started_at = CASE WHEN composite THEN coalesce(started_at, clock_timestamp())
-            ELSE clock_timestamp() END,
-        lease_until = clock_timestamp() + %(lease)s
-    FROM (
-        SELECT w.id FROM {table} w
-        WHERE w.id = %(pk)s AND w.status = %(pending)s AND w.fence = %(fence)s AND {room}
-        FOR NO KEY UPDATE OF w SKIP LOCKED
-    ) AS free (free_id)
-    WHERE id = %(pk)s AND id = free_id AND status = %(pending)s
-    RETURNING id, started_at, lease_until, cancel_requested_at, cancelled_places),
-"""
-_TAKEN = """
-    SELECT started_at, lease_until, cancel_requested_at, cancelled_places FROM taken
-"""
-# The first start is derived from the row (docs/decisions/0028-nothing-written-twice.md); it is
-# stored where other events are, beside their numbers.
-_START_EVENT = """
-    start_event AS (
-    INSERT INTO tools_executionevent (execution_id, sequence, type, message)
-    SELECT taken.id, 1 + stored.last, %(event)s, '' FROM taken, (
-        SELECT max(sequence) AS last FROM tools_executionevent WHERE execution_id = %(pk)s
-    ) AS stored WHERE stored.last IS NOT NULL)
-"""
-_NO_START = "nothing AS (SELECT 1)"
 _CANDIDATE_COLUMNS = frozenset({
     "id", "organization_id", "user_id", "agent_id", "token_id", "tool_name", "tool_version_id",
     "made_by_id", "parent_id", "place", "depth", "composite", "parked_below", "memory",
@@ -154,40 +111,6 @@ _FACTS = (
     "organization_room", "tool_room", "held", "reserved", "session_closed", "session_state",
     "session_pinned", "halted_reason",
 )  # fmt: skip
-# Runs with the locks held, as a statement of its own, so that it sees committed claims of others.
-_ROOM = """
-    (%(here)s::bigint IS NULL OR %(here)s > (SELECT count(*) FROM tools_openexecution r
-        WHERE r.organization_id = w.organization_id AND r.status = 'Running'))
-    AND (%(tool)s::bigint IS NULL OR %(tool)s > (SELECT count(*) FROM tools_openexecution r
-        WHERE r.organization_id = w.organization_id AND r.status = 'Running'
-            AND r.tool_name = w.tool_name))
-"""
-_ENDED = """
-    WITH ended AS (
-    UPDATE {table}
-    SET status = %(status)s, output = %(output)s, output_digest = %(output_digest)s,
-        output_type = %(output_type)s, observation = %(observation)s,
-        error_code = %(error_code)s, error_message = %(error_message)s,
-        error_details = %(error_details)s, duration_ms = %(duration_ms)s,
-        output_bytes = %(output_bytes)s, sandbox_id = %(sandbox_id)s, metrics = %(metrics)s,
-        cost = %(cost)s, cached = %(cached_from)s::uuid IS NOT NULL, cached_from = %(cached_from)s,
-        state_after = %(state_after)s, memory = %(memory)s, warnings = warnings || %(warnings)s,
-        completed_at = clock_timestamp(), lease_until = NULL,
-        idempotency_key = CASE WHEN %(kept)s THEN idempotency_key END
-    WHERE id = %(pk)s AND fence = %(fence)s AND status = %(running)s
-        AND (cancel_requested_at IS NULL OR %(status)s <> %(success)s)
-    RETURNING id, completed_at),
-"""
-# The terminal event is derived from the row. It is stored of what ended at its claim: its start
-# would be derived too.
-_UNSTARTED_END_EVENT = """
-    ended_event AS (
-    INSERT INTO tools_executionevent (execution_id, sequence, type, message)
-    SELECT ended.id, 1, %(event)s, %(message)s FROM ended
-    WHERE NOT EXISTS (SELECT FROM tools_executionevent WHERE execution_id = %(pk)s)),
-"""
-
-_DONE = "done AS (SELECT 1) SELECT completed_at, {returning} FROM ended"
 _HINT_AGAIN = """
     WITH due AS (
         SELECT w.id FROM tools_openexecution o JOIN tools_execution w ON w.id = o.execution_id
@@ -202,25 +125,6 @@ _HINT_AGAIN = """
     FROM due WHERE e.id = due.id RETURNING e.id
 """
 
-_ANSWER = """
-    SELECT e.id, e.status, e.tool_name, e.parameters, e.output, e.observation, e.error_code,
-        e.output_digest, e.output_type, e.output_expired_at, e.parameters_asked, e.refers_to,
-        e.organization_id, e.error_message, e.error_details, e.started_at, e.completed_at,
-        e.duration_ms, e.output_bytes,
-        e.sandbox_id, e.metrics, e.warnings, e.session_id, e.state, e.state_after, e.cached,
-        e.cached_from, e.cost, e.resolved_as, e.resolved_at, e.resolved_by,
-        e.resolution_reason, e.parent_id, e.place, e.parked_below, v.label AS version_label
-    FROM {table} e JOIN tools_toolversion v ON v.id = e.tool_version_id WHERE e.id = %s
-"""
-
-
-# Acceptance, one statement. `accountable` is a row where the call may be accepted: where it begins
-# at once, its audit log is not halted (one that waits is held against that when it is claimed);
-# where Redis let it pass, PostgreSQL has counted none. The parts that follow are inserts for that
-# row, each by its index: what allowances it reserves, the execution, its evidence and its request
-# record. A shortage raises, and nothing of the statement stays.
-NOT_HALTED = HALTED_REASON_SQL.format(name="%(log)s") + " IS NULL"
-
 
 @cache
 def _candidate_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]:
@@ -234,14 +138,8 @@ def _candidate_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]
 
 @cache
 def _candidate_statement(model: type["Execution"], table: str) -> str:
-    return _CANDIDATE.format(
-        table=table,
-        going=_MAY_GO_ON.format(waits=waiting_condition("w")),
-        halted=HALTED_REASON_SQL.format(name="o.slug"),
-        account=ACCOUNT_COLUMNS,
-        joins=ACCOUNT_JOINS,
-        columns=", ".join(f"w.{name}" for name, _ in _candidate_columns(model)),
-    )
+    columns = ", ".join(f"w.{name}" for name, _ in _candidate_columns(model))
+    return CANDIDATE.filled(table=table, columns=columns)
 
 
 @cache
@@ -255,17 +153,6 @@ def _insert_columns(model: type["Execution"]) -> tuple[tuple[str, bool], ...]:
     )
 
 
-_CALL_FACTS = """
-    SELECT (SELECT k.execution_id FROM tools_executionkey k
-            WHERE k.organization_id = %(organization)s::uuid AND k.user_id = %(user)s::uuid
-                AND k.idempotency_key = %(key)s::varchar),
-        (SELECT o.execution_id FROM tools_openexecution o WHERE o.session_id = s.id),
-        EXISTS (SELECT FROM tools_pin p WHERE p.session_id = s.id),
-        s.id, s.organization_id, s.user_id, s.agent_id, s.groups, s.state, s.entered_at,
-        s.created_at, s.closed_at
-    FROM (SELECT 1) one LEFT JOIN tools_session s ON s.id = %(session)s::uuid
-        AND s.organization_id = %(organization)s::uuid AND s.user_id = %(user)s::uuid
-"""
 _SESSION_COLUMNS = (
     "id", "organization_id", "user_id", "agent_id", "groups", "state", "entered_at", "created_at",
     "closed_at",
@@ -289,7 +176,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         """The caller's execution of that idempotency key; their session, its call that is open, and
         whether it pins versions."""
         found = fetch_one(
-            _CALL_FACTS,
+            CALL_FACTS.text,
             {
                 "organization": organization_id,
                 "user": user_id,
@@ -318,15 +205,15 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         belonging: Sequence[InsertRow],
         *,
         conditions: Sequence[str] = (),
-        before: str = "",
+        reservation: str = "",
         refused: str = "false",
         parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
         """Write a new row and what belongs to it by one statement; one that is Running begins with
         it. False, and nothing is written, where a condition does not hold.
 
-        `before` are parts of the statement that come first, each once for each row of
-        `accountable`, and `refused` an expression that raises where one of them is not to stay.
+        `reservation` are the parts that come first, each once for each row of `accountable`, and
+        `refused` an expression that raises where one of them is not to stay.
         """
         model, row = self.insert_of(execution)
         if execution.status == Status.RUNNING:
@@ -340,12 +227,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             "accountable", [(model, row), *belonging], "created_at, started_at"
         )
         where = " AND ".join(conditions) or "true"
-        found = fetch_one(
-            f"WITH accountable AS (SELECT 1 WHERE {where}), {before} {parts}"  # noqa: S608
-            f"written AS (SELECT created_at, started_at FROM row0)"
-            f" SELECT created_at, started_at, {refused} FROM written",
-            values | dict(parameters),
+        statement = ACCEPT.filled(
+            conditions=where, reservation=reservation, rows=parts, refused=refused
         )
+        found = fetch_one(statement, values | dict(parameters))
         if found is None:
             return False
         execution.created_at = execution.queued_at = found[0]
@@ -400,14 +285,18 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         values |= {"pending": Status.PENDING, "running": Status.RUNNING}
         values |= {"lease": timedelta(seconds=lease_s)}
         if execution.limited:
-            room = _ROOM
+            room = ROOM
             values |= self._lock_rooms(execution)
         parts, evidence_values = inserts_for_each("taken", evidence)
-        start = _START_EVENT if evidence else _NO_START
         if evidence:
             values["event"] = EventType.STARTED
-        take = _TAKE.format(room=room, table=_table_of(execution.pk))
-        found = fetch_one(f"{take} {parts} {start} {_TAKEN}", values | evidence_values)
+        statement = TAKE.filled(
+            table=_table_of(execution.pk),
+            room=room,
+            evidence=parts,
+            event=START_EVENT if evidence else NO_EVENT,
+        )
+        found = fetch_one(statement, values | evidence_values)
         if found is None:
             return False
         execution.status, execution.worker = Status.RUNNING, worker
@@ -439,16 +328,16 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         evidence: Sequence[InsertRow] = (),
         *,
         started: bool = True,
-        before: str = "",
-        returning: str = "NULL",
+        settlement: str = "",
+        reached: str = "NULL",
         parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[Any, ...] | None:
-        """When the holder of the fence ended it, and what `returning` says; None when it had lost
+        """When the holder of the fence ended it, and what `reached` says; None when it had lost
         it meanwhile, or when it succeeded after it had been cancelled.
 
         Evidence of the end is written by the same statement, or nothing is. `started` is whether
-        the execution has an event of its start. `before` are parts of the statement that come
-        first, each for the row of `ended`.
+        the execution has an event of its start. `settlement` are the parts that come first, each
+        for the row of `ended`.
         """
         values = {field: getattr(result, field) for field in result.__dataclass_fields__}
         for column in ("output", "error_details", "metrics", "memory", "warnings"):
@@ -458,13 +347,17 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         values |= {"success": Status.SUCCESS}
         # A refusal releases its idempotency key, since its cause may be fixed.
         values["kept"] = result.status not in REFUSED
-        event = "" if started else _UNSTARTED_END_EVENT
-        if event:
+        if not started:
             said = result.error_message[:1000]
             values |= {"event": event_for(result.status), "message": said}
-        done = _DONE.format(returning=returning)
-        ended = _ENDED.format(table=_table_of(pk))
-        return fetch_one(f"{ended} {before} {parts} {event} {done}", values | dict(parameters))
+        statement = FINISH.filled(
+            table=_table_of(pk),
+            settlement=settlement,
+            evidence=parts,
+            event="" if started else UNSTARTED_END_EVENT,
+            reached=reached,
+        )
+        return fetch_one(statement, values | dict(parameters))
 
     def shown(self) -> "ExecutionQuerySet":
         """With `version_label`, and without the version's definition, which is not read there."""
@@ -472,7 +365,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
     def answer(self, pk: UUID) -> "Execution":
         """One row as `shown`, for a waiting request: no query is compiled."""
-        return next(iter(self.raw(_ANSWER.format(table=_table_of(pk)), [pk])))
+        return next(iter(self.raw(ANSWER.filled(table=_table_of(pk)), {"pk": pk})))
 
     def open(self, *statuses: Status) -> "ExecutionQuerySet":
         """Those that have not ended, or that have one of these statuses."""

@@ -1,6 +1,7 @@
 """Outputs too large for the rows of their executions."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, models
@@ -10,13 +11,8 @@ from django.db.models.functions import Now
 from tools.models.execution import Execution
 from tools.models.ids import new_id
 from tools.models.organization import Organization
+from tools.models.pipeline_sql import KEEP_OUTPUT
 
-# Stored again, an output counts as new, so that a concurrent sweep does not delete it.
-_KEEP = """
-    INSERT INTO tools_storedoutput AS stored (id, organization_id, digest, size, content)
-    VALUES (%s, %s, %s, %s, %s)
-    ON CONFLICT (organization_id, digest) DO UPDATE SET kept_at = clock_timestamp()
-"""
 _PIECE = """
     SELECT substring(content FROM %s FOR %s) FROM tools_storedoutput
     WHERE organization_id = %s AND digest = %s
@@ -28,8 +24,15 @@ class StoredOutputQuerySet(models.QuerySet["StoredOutput"]):
     def keep(self, organization: UUID, digest: str, content: bytes) -> None:
         """Stored once, also when several executions have it; call it in the transaction that refers
         to it."""
+        values: dict[str, Any] = {
+            "id": new_id(),
+            "organization": organization,
+            "digest": digest,
+            "size": len(content),
+            "content": content,
+        }
         with connection.cursor() as cursor:
-            cursor.execute(_KEEP, [new_id(), organization, digest, len(content), content])
+            cursor.execute(KEEP_OUTPUT.text, values)
 
     def touch(self, organization: UUID, digest: str) -> bool:
         """Lock one until the end of the transaction. False when it was deleted."""

@@ -11,8 +11,8 @@ from tools.catalog.registry import registry
 from tools.errors import QuotaExceeded
 from tools.execution.admit import admit
 from tools.limits import allowances, budgets
-from tools.limits.budgets import RESERVATION_REFUSED, RESERVE_PARTS
 from tools.models import AllowanceUse
+from tools.models.pipeline_sql import RESERVATION_REFUSED, RESERVE_PARTS
 
 
 def bound(agent, *quotas, **changes):
