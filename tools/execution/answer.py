@@ -229,7 +229,8 @@ def _at_its_end(
     ):
         connection.close()  # a thread that waits holds no connection
         listener.wait(deadline - time.monotonic())
-        execution = Execution.objects.answer(execution.pk)
+        if not (listener.answer and events.apply_answer(listener.answer, execution)):
+            execution = Execution.objects.answer(execution.pk)
     execution.rate = rate
     return execution
 

@@ -281,6 +281,7 @@ class Performance:
     claimed_at: float = field(default_factory=time.monotonic)  # asked for: the lease runs since
     returned: bool = False  # given back: nothing more of it is written
     started: bool = True  # it has a START; not where its claim decided the result
+    ended: bool = False  # its end is stored as `execution` has it
 
     @property
     def definition(self) -> ToolDefinition:

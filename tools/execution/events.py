@@ -1,16 +1,28 @@
-"""What happened to an execution, as events that can be replayed and followed."""
+"""What happened to an execution, as events that can be replayed and followed.
+
+Who waits is notified over Redis. Of a call that ended at a worker the notification brings the
+answer, sealed, so that it need not be read (docs/decisions/0030-answers-in-notifications.md).
+"""
 
 import logging
+import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+import orjson
 import redis
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from redis.backoff import NoBackoff
@@ -23,6 +35,8 @@ from tools.definitions.results import EventType
 from tools.models import Execution, ExecutionEvent
 
 CHANNEL = "toolcrib:executions"
+ANSWERS_CHANNEL = "toolcrib:answers"  # the id of an execution, and its sealed answer
+MOST_ANSWER_BYTES = 16 * 1024  # each web process receives it
 PAGES_CHANNEL = "toolcrib:news"  # what pages show again; no caller waits for it
 RECHECK_S = 1.0
 PAGES_DELAY_S = 0.2
@@ -60,9 +74,13 @@ class _RedisPause:
 redis_pause = _RedisPause()  # of dispatches to workers as well
 
 
-def notify_waiters(execution_id: object) -> None:
-    """Say that an execution is over, or must be looked at. Call it after the commit."""
-    _publish(CHANNEL, execution_id)
+def notify_waiters(execution_id: object, answer: bytes = b"") -> None:
+    """Say that an execution is over, or must be looked at, with its `seal_answer` where there is
+    one. Call it after the commit."""
+    messages: list[Notification] = [(CHANNEL, str(execution_id))]
+    if answer:
+        messages.insert(0, (ANSWERS_CHANNEL, f"{execution_id} ".encode() + answer))
+    _publish(messages)
 
 
 def notify_pages(execution_id: object) -> None:
@@ -94,20 +112,23 @@ class _PageNotifications:
             with self._lock:
                 self._any.clear()
                 collected, self._collected = self._collected, set()
-            _publish(PAGES_CHANNEL, *collected)
+            _publish([(PAGES_CHANNEL, execution_id) for execution_id in collected])
 
 
 _page_notifications = _PageNotifications()
 
 
-def _publish(channel: str, *execution_ids: object) -> None:
+type Notification = tuple[str, str | bytes]  # a channel, and what is published there
+
+
+def _publish(messages: Sequence[Notification]) -> None:
     if redis_pause:
         return
     try:
-        with impatient_connection().pipeline(transaction=False) as messages:
-            for execution_id in execution_ids:
-                messages.publish(channel, str(execution_id))
-            messages.execute()
+        with impatient_connection().pipeline(transaction=False) as pipeline:
+            for channel, data in messages:
+                pipeline.publish(channel, data)
+            pipeline.execute()
     except redis.RedisError as error:
         redis_pause.begin()
         log.warning("waiters were not notified: %s", type(error).__name__)
@@ -121,14 +142,70 @@ def redis_answers() -> bool:
         return False
 
 
+# Columns of an answer that change after the acceptance of a call that makes none of its own.
+_ANSWERED = (
+    "status", "output", "observation", "error_code", "output_digest", "output_type",
+    "error_message", "error_details", "started_at", "completed_at", "duration_ms", "output_bytes",
+    "sandbox_id", "metrics", "warnings", "state_after", "cached", "cached_from", "cost",
+)  # fmt: skip
+_NONCE_BYTES = 12
+
+
+def seal_answer(execution: Execution) -> bytes:
+    """What the answer says of an execution whose end this process has just stored, for one who
+    waits. Empty where it is to be read: it is large, or has a number that `orjson` does not take.
+    """
+    values = {name: getattr(execution, name) for name in _ANSWERED}
+    try:
+        text = orjson.dumps(values, default=_decimal_text)
+    except TypeError:
+        return b""
+    if len(text) > MOST_ANSWER_BYTES:
+        return b""
+    nonce = os.urandom(_NONCE_BYTES)
+    return nonce + _cipher(settings.SECRET_KEY).encrypt(nonce, text, execution.pk.bytes)
+
+
+def apply_answer(sealed: bytes, execution: Execution) -> bool:
+    """Give an execution, as it was accepted or read, what a worker has sealed of its end. False
+    where that is not of this execution or another installation's: it is to be read."""
+    nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+    try:
+        text = _cipher(settings.SECRET_KEY).decrypt(nonce, body, execution.pk.bytes)
+    except (InvalidTag, ValueError):
+        return False
+    values = orjson.loads(text)
+    for name in ("started_at", "completed_at"):
+        values[name] = datetime.fromisoformat(values[name]) if values[name] else None
+    values["cost"] = Decimal(values["cost"])
+    values["cached_from"] = UUID(values["cached_from"]) if values["cached_from"] else None
+    for name in _ANSWERED:
+        setattr(execution, name, values[name])
+    return True
+
+
+def _decimal_text(value: object) -> str:
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError
+
+
+@lru_cache(maxsize=1)
+def _cipher(secret: str) -> AESGCM:
+    derivation = HKDF(SHA256(), 32, salt=None, info=b"toolcrib answer in a notification")
+    return AESGCM(derivation.derive(secret.encode()))
+
+
 class Listener:
     """One waiter for one execution. Registered before the call is made, it misses nothing."""
 
     def __init__(self) -> None:
+        self.answer = b""  # sealed, where a notification brought it
         self._rung = threading.Event()
         self._watches_client = False
 
-    def notify(self) -> None:
+    def notify(self, answer: bytes = b"") -> None:
+        self.answer = answer or self.answer
         self._rung.set()
 
     def wait(self, timeout_s: float) -> None:
@@ -177,15 +254,16 @@ class _Listeners:
     def _relay(self) -> None:
         with _client(health_check_interval=25) as own:
             pubsub = own.pubsub(ignore_subscribe_messages=True)
-            pubsub.subscribe(CHANNEL)
+            pubsub.subscribe(CHANNEL, ANSWERS_CHANNEL)
             for message in pubsub.listen():
-                self._wake(message["data"].decode("ascii", "replace"))
+                execution_id, _, answer = message["data"].partition(b" ")
+                self._wake(execution_id.decode("ascii", "replace"), answer)
 
-    def _wake(self, key: str) -> None:
+    def _wake(self, key: str, answer: bytes) -> None:
         with self._lock:
             listeners = tuple(self._waiting.get(key, ()))
         for listener in listeners:
-            listener.notify()
+            listener.notify(answer)
 
 
 listen = _Listeners().listening

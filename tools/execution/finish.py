@@ -33,6 +33,7 @@ from tools.policy.questions import EffectiveRequest
 
 def finish(performance: Performance) -> None:
     """The result, its event and its END record, together and only for the holder of the fence."""
+    performance.ended = False
     if performance.returned:
         return
     if performance.result is None:
@@ -83,6 +84,7 @@ def _finished(performance: Performance, result: Result) -> bool:
         for step in SETTLEMENT:
             step(performance, result)
     ending.apply(execution, ended[0])
+    performance.ended = True
     if execution.reserved:
         budgets.record_alerts((ended[1], ended[2]))
     _count_end(performance, result)

@@ -82,10 +82,19 @@ def _attempt(turn: Turn) -> Performance | None:
             if performance.result is not None:  # it ended at the claim, which notified its waiters
                 _log_end(performance)
             elif _perform(performance):
+                events.notify_waiters(turn.execution_id, _answer_of(performance))
                 _log_end(performance)
-                events.notify_waiters(turn.execution_id)
         performance.execution.limited |= seat.crowded
         return performance
+
+
+def _answer_of(performance: Performance) -> bytes:
+    """For one who waits. An execution ends once, by the statement that has its fence, so what this
+    process has stored is the answer. A call of a composite one has no waiter."""
+    execution = performance.execution
+    if not performance.ended or execution.composite or execution.parent_id is not None:
+        return b""
+    return events.seal_answer(execution)
 
 
 def _next_executions(performance: Performance | None) -> list[UUID]:
