@@ -131,6 +131,13 @@ GATES: tuple[Gate, ...] = (
         ("tools/execution/requeue.py:record_late", f"{_EXECUTION}:finish"),
     ),
     (
+        "an answer of an end that was not stored",
+        "tools/execution/finish.py",
+        "performance.ended = False",
+        "pass",
+        ("tools/execution/perform.py:_answer_of",),
+    ),
+    (
         "a row held without the fence",
         _EXECUTION,
         "return self.filter(pk=pk, fence=fence, status=Status.RUNNING)",
