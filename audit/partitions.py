@@ -81,7 +81,8 @@ BEGIN
         format('ALTER TABLE {table} ADD CONSTRAINT %I %s', conname, pg_get_constraintdef(oid))
         ORDER BY contype = 'f'
     ) INTO constraints
-    FROM pg_constraint WHERE conrelid = plain AND contype IN ('p', 'u', 'x', 'f');
+    FROM pg_constraint
+    WHERE conrelid = plain AND conparentid = 0 AND contype IN ('p', 'u', 'x', 'f');
     SELECT array_agg(pg_get_indexdef(indexrelid)) INTO indexes FROM pg_index
     WHERE indrelid = plain AND NOT EXISTS (
         SELECT FROM pg_constraint
@@ -363,7 +364,8 @@ def months_ahead(table: str, *, since: datetime | None = None) -> int:
 
 
 def drop_partitions(partitions: Sequence[Partition], *, keep: Callable[[], bool]) -> bool:
-    """Drop them, all or none; whether they were dropped.
+    """Drop them in this order, all or none; whether they were dropped. Rows of one may refer to rows
+    of a later one.
 
     `keep` decides, while nothing can be written to them: rows it has seen are all there are, and
     what it writes is written if they are dropped. Raises `PartitionBusy`, and `IntegrityError` if
@@ -379,7 +381,7 @@ def drop_partitions(partitions: Sequence[Partition], *, keep: Callable[[], bool]
         cursor.execute("SET LOCAL enable_hashjoin = off")
         for one in partitions:
             cursor.execute(f"ALTER TABLE {one.table} DETACH PARTITION {one.name}")
-        cursor.execute(f"DROP TABLE {names}")
+            cursor.execute(f"DROP TABLE {one.name}")
     log.info("partitions were dropped: %s", names)
     return True
 

@@ -29,6 +29,7 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter
+from tools.models.ids import new_id
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
 
@@ -122,6 +123,7 @@ def build_record(
     return (
         RequestRecord,
         {
+            "id": new_id(),
             "organization_id": caller.organization_id,
             "request_id": request_id.get(),
             "kind": kind,

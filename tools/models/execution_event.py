@@ -22,14 +22,15 @@ from tools.models.pipeline_sql import APPEND_EVENT
 
 
 class StoredEvent(models.Model):
-    """An event that no execution's row says: progress, a warning, an earlier attempt."""
+    """An event that no execution's row says: progress, a warning, an earlier attempt. It is in the
+    partition of its execution's month."""
 
-    id = models.BigAutoField(primary_key=True)
+    pk = models.CompositePrimaryKey("execution_id", "sequence")
     execution = models.ForeignKey(
         Execution,
         on_delete=models.CASCADE,
         related_name="stored_events",
-        db_index=False,  # the constraint's serves
+        db_index=False,  # the primary key's serves
     )
     sequence = models.PositiveIntegerField()
     type = models.CharField(max_length=12, choices=[(e.value, e.value) for e in EventType])
@@ -40,7 +41,6 @@ class StoredEvent(models.Model):
         db_table = "tools_executionevent"
         ordering = ["sequence"]
         constraints = [
-            models.UniqueConstraint("execution", "sequence", name="event_sequence_once"),
             models.UniqueConstraint(
                 "execution", name="event_terminal_once", condition=Q(type__in=sorted(TERMINAL))
             ),

@@ -5,6 +5,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
+from tools.models.ids import new_id
 from tools.models.organization import Organization
 
 
@@ -43,7 +44,9 @@ class ToolFilter(models.Model):
 
 
 class RequestRecord(models.Model):
-    id = models.BigAutoField(primary_key=True)
+    """Partitioned by month, by its id."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(
         Organization,
         on_delete=models.PROTECT,
@@ -59,7 +62,14 @@ class RequestRecord(models.Model):
     execution_id = models.UUIDField(null=True, blank=True)
     requested_groups = ArrayField(models.CharField(max_length=100))
     initial_state = models.CharField(max_length=100)
-    tool_filter = models.ForeignKey(ToolFilter, on_delete=models.PROTECT, related_name="+")
+    # Each call would pay for a constraint and an index; retention leaves what a record may name.
+    tool_filter = models.ForeignKey(
+        ToolFilter,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+    )
     state_transitions = models.JSONField(default=list)
     execution_ms = models.FloatField(null=True, blank=True)
     at = models.DateTimeField(db_default=Now())

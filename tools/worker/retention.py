@@ -18,7 +18,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.sessions.models import Session as BrowserSession
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -47,7 +47,7 @@ from tools.models import (
     ToolFilter,
 )
 from tools.models.execution_queryset import KEEPS_DATA
-from tools.worker.execution_months import drop_months, of_month
+from tools.worker.expired_months import MonthlyRows, drop_months, months_within, of_month
 
 log = logging.getLogger(__name__)
 BATCH = 500
@@ -59,6 +59,21 @@ _OF_EXECUTIONS: dict[str, type[Model]] = {
     "transitions": StateTransition,
     "confirmations": Confirmation,
 }
+# What is added up of a day is then made of what is left, as where executions are deleted.
+_FORGET_DAYS = """
+WITH span AS (
+    SELECT organization_id, min(created_at) AS first, max(created_at) AS last FROM {name} GROUP BY 1
+)
+SELECT tools_forget_day(organization_id, moment) FROM span CROSS JOIN LATERAL (
+    SELECT generate_series(first, last, interval '12 hours') UNION SELECT last
+) AS moments (moment)
+"""
+_FORGET_KEYS = """
+DELETE FROM tools_executionkey
+WHERE execution_id >= coalesce(%(first)s, '00000000-0000-0000-0000-000000000000'::uuid)
+    AND execution_id < %(end)s
+"""
+_REFERRED_TO = timedelta(days=1)  # longer than a process refers to a list that it stored
 type DeletedRows = dict[str, Counter[str]]  # how many rows of each kind, by organization
 
 
@@ -87,15 +102,12 @@ def delete_expired_rows() -> Counter[str]:
         if days == 0:
             continue
         before = timezone.now() - timedelta(days=days or 0)
-        batch = delete
-        if kind == "executions":
-            staying, dropped = drop_months(
-                before, due=_executions_due(before), clear=partial(_clear_month, before)
-            )
-            deleted[kind] += dropped.total()
-            batch = partial(_delete_executions, staying=staying)
+        if kind in _MONTHLY:
+            staying, dropped = drop_months(_MONTHLY[kind], before)
+            deleted[kind] += dropped
+            delete = partial(delete, staying=staying)
         for _ in range(_MAX_BATCHES):
-            count = _delete_batch(kind, batch, before)
+            count = _delete_batch(kind, delete, before)
             deleted[kind] += count
             if count == 0:
                 break
@@ -209,8 +221,7 @@ def _delete_executions(before: datetime, staying: Sequence[Partition] = ()) -> D
     stay for now are left."""
     calls = Execution.objects.filter(parent=OuterRef("pk"))
     old = _locked(_executions_due(before)).filter(~Exists(calls))
-    for month in staying:
-        old = old.exclude(pk__gte=month.first, pk__lt=month.end)
+    old = _outside(staying, old)
     oldest = old.order_by("completed_at").values_list("pk", "organization__slug")
     due = dict(oldest[:BATCH])
     deleted = {"executions": Counter(due.values())}
@@ -223,8 +234,19 @@ def _delete_executions(before: datetime, staying: Sequence[Partition] = ()) -> D
     return deleted
 
 
+def _outside(months: Sequence[Partition], rows: QuerySet[Any], column: str = "pk") -> QuerySet[Any]:
+    for month in months:
+        rows = rows.exclude(of_month(month, column))
+    return rows
+
+
+def _has_children_elsewhere(month: Partition) -> bool:
+    children = Execution.objects.filter(of_month(month, "parent"))
+    return children.exclude(of_month(month)).exists()
+
+
 def _clear_month(before: datetime, month: Partition) -> None:
-    """Delete what belongs to its executions, batch by batch."""
+    """Delete what belongs to its executions and is not dropped with them, batch by batch."""
     for kind, model in _OF_EXECUTIONS.items():
         while _delete_batch(kind, partial(_delete_of_month, kind, model, month), before):
             pass
@@ -233,11 +255,19 @@ def _clear_month(before: datetime, month: Partition) -> None:
 
 def _delete_of_month(kind: str, model: type[Model], month: Partition, _: datetime) -> DeletedRows:
     rows = model._default_manager.filter(of_month(month, "execution"))
+    if kind in _MONTHLY:
+        rows = _outside(months_within(month, _MONTHLY[kind]), rows, "execution")
     due = dict(rows.values_list("pk", "execution__organization__slug")[:BATCH])
     if model is Confirmation:
         ConfirmationDecision.objects.filter(confirmation__in=due).delete()
-    model._default_manager.filter(pk__in=due).delete()
+    model._default_manager.filter(pk__in=[*due]).delete()
     return {kind: Counter(due.values())}
+
+
+def _forget_month(month: Partition) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_FORGET_DAYS.format(name=month.name))
+        cursor.execute(_FORGET_KEYS, {"first": month.first, "end": month.end})
 
 
 def _delete_confirmations(before: datetime) -> DeletedRows:
@@ -259,14 +289,25 @@ def _delete_transitions(before: datetime) -> DeletedRows:
     return {"transitions": _delete_oldest(StateTransition.objects.filter(closed, at__lt=before))}
 
 
-def _delete_events(before: datetime) -> DeletedRows:
-    old = StoredEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
-    return {"events": _delete_oldest(old, "execution__organization__slug")}
+def _events_due(before: datetime) -> QuerySet[StoredEvent]:
+    return StoredEvent.objects.filter(created_at__lt=before, execution__completed_at__lt=before)
 
 
-def _delete_requests(before: datetime) -> DeletedRows:
+def _delete_events(before: datetime, staying: Sequence[Partition] = ()) -> DeletedRows:
+    old = _locked(_outside(staying, _events_due(before), "execution")).order_by("pk")
+    rows = old.values_list("execution", "sequence", "execution__organization__slug")[:BATCH]
+    due = {(execution, sequence): organization for execution, sequence, organization in rows}
+    StoredEvent.objects.filter(pk__in=[*due]).delete()
+    return {"events": Counter(due.values())}
+
+
+def _requests_due(before: datetime) -> QuerySet[RequestRecord]:
+    return RequestRecord.objects.filter(at__lt=before)
+
+
+def _delete_requests(before: datetime, staying: Sequence[Partition] = ()) -> DeletedRows:
     """Ids are in the order of times; the table has no index of times."""
-    rows = _locked(RequestRecord.objects.order_by("id"))
+    rows = _locked(_outside(staying, RequestRecord.objects.order_by("id")))
     rows = rows.values_list("pk", "at", "organization__slug")
     due = {pk: organization for pk, at, organization in rows[:BATCH] if at < before}
     RequestRecord.objects.filter(pk__in=due).delete()
@@ -275,13 +316,16 @@ def _delete_requests(before: datetime) -> DeletedRows:
 
 
 def _delete_lists(before: datetime) -> None:
-    """Lists of names that no request refers to and that no process caches any longer: a process
-    that stores a list renews its time, and caches it for less than the shortest retention."""
-    for model, users in (
-        (ToolFilter, RequestRecord.objects.filter(tool_filter=OuterRef("pk"))),
-        (CatalogNames, ToolFilter.objects.filter(catalog=OuterRef("pk"))),
-    ):
-        _delete_oldest(model._default_manager.filter(~Exists(users), created_at__lt=before), None)
+    """Lists of names that no request refers to and that no process caches any longer.
+
+    A process that stores a list renews its time, and refers to it for an hour (`KNOWN_FOR_S`). So
+    what was last stored a day before the oldest request is named by none.
+    """
+    oldest = RequestRecord.objects.order_by("id").values_list("at", flat=True).first()
+    since = before if oldest is None else min(before, oldest - _REFERRED_TO)
+    _delete_oldest(ToolFilter.objects.filter(created_at__lt=since), None)
+    users = ToolFilter.objects.filter(catalog=OuterRef("pk"))
+    _delete_oldest(CatalogNames.objects.filter(~Exists(users), created_at__lt=before), None)
 
 
 def _delete_sessions(before: datetime) -> DeletedRows:
@@ -325,7 +369,7 @@ def _delete_oldest(
 
 
 # Kinds without days in RETENTION_DAYS have a time of expiry of their own.
-_DELETE: dict[str, Callable[[datetime], DeletedRows]] = {
+_DELETE: dict[str, Callable[..., DeletedRows]] = {
     "executions": _delete_executions,
     "confirmations": _delete_confirmations,
     "transitions": _delete_transitions,
@@ -335,4 +379,32 @@ _DELETE: dict[str, Callable[[datetime], DeletedRows]] = {
     "browser sessions": _delete_browser_sessions,
     "deliveries": _delete_deliveries,
     "alerts": _delete_alerts,
+}
+_EVENTS = MonthlyRows(
+    kind="events",
+    model=StoredEvent,
+    id_column="execution",
+    organization="execution__organization__slug",
+    due=_events_due,
+)
+_MONTHLY = {
+    "executions": MonthlyRows(
+        kind="executions",
+        model=Execution,
+        id_column="pk",
+        organization="organization__slug",
+        due=_executions_due,
+        is_needed=_has_children_elsewhere,
+        clear=_clear_month,
+        forget=_forget_month,
+        belonging=[_EVENTS],
+    ),
+    "events": _EVENTS,
+    "requests": MonthlyRows(
+        kind="requests",
+        model=RequestRecord,
+        id_column="pk",
+        organization="organization__slug",
+        due=_requests_due,
+    ),
 }

@@ -27,6 +27,7 @@ from tools.worker import retention
 
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
 OLD, YOUNG = timedelta(days=40), timedelta(days=20)
+JUST_OLD = timedelta(days=30, minutes=20)
 
 
 @pytest.fixture(autouse=True)
@@ -221,11 +222,13 @@ def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_recent
         for letter in "abc"
     )  # fmt: skip
     for model in (ToolFilter, CatalogNames):
-        model.objects.filter(digest__in=["a" * 64, "b" * 64]).update(created_at=ago(OLD))
+        model.objects.filter(digest="b" * 64).update(created_at=ago(OLD))
+        # A process refers to a list for up to an hour after it was stored.
+        model.objects.filter(digest="a" * 64).update(created_at=ago(JUST_OLD))
     RequestRecord.objects.create(
         organization=agent.organization, request_id="r", kind="list", actor_kind="agent",
         actor="a", user_id=agent.service_account.pk, requested_groups=[],
-        initial_state="Default", tool_filter=used, at=ago(YOUNG),
+        initial_state="Default", tool_filter=used, at=ago(JUST_OLD - timedelta(minutes=50)),
     )  # fmt: skip
     retention.delete_expired_rows()
     assert left(ToolFilter, used, unused, young) == [0, 2]
