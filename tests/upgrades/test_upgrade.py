@@ -105,13 +105,18 @@ def test_its_records_are_a_partition_and_the_next_months_have_theirs(
         SELECT tableoid::regclass::text FROM audit_auditrecord WHERE execution_id = %(execution)s
         UNION SELECT count(*)::text FROM pg_inherits
         WHERE inhparent IN ('audit_auditrecord'::regclass, 'audit_auditpayload'::regclass,
-            'tools_execution'::regclass)
+            'tools_execution'::regclass, 'tools_executionevent'::regclass,
+            'tools_requestrecord'::regclass)
+        UNION SELECT tableoid::regclass::text FROM tools_executionevent
+        WHERE execution_id = %(execution)s
+        UNION SELECT tableoid::regclass::text FROM tools_requestrecord
+        WHERE execution_id = %(execution)s
     """
     with psycopg.connect(embedded.database_url(upgraded.data)) as database:
         found = database.execute(statement, {"execution": earlier_facts["before"]}).fetchall()
     # Beside the month that it includes: the next two, and one for ids of no month.
-    earlier = {"audit_auditrecord_earlier", "tools_execution_earlier"}
-    assert {text for (text,) in found} == earlier | {"12"}
+    tables = ("audit_auditrecord", "tools_execution", "tools_executionevent", "tools_requestrecord")
+    assert {text for (text,) in found} == {*(f"{table}_earlier" for table in tables), "20"}
 
 
 def test_its_evidence_and_its_tools_verify(upgraded: crib.Crib) -> None:

@@ -297,13 +297,11 @@ def follow_events(execution_id: UUID, after: int) -> Generator[ExecutionEvent | 
     with listen(execution_id) as listener:
         silent_s = 0.0
         while not request_queue.disconnected():
-            over = Execution.objects.only("status").get(pk=execution_id).is_final
-            fresh = list(
-                ExecutionEvent.objects.filter(execution_id=execution_id, sequence__gt=after)
-            )
+            execution = Execution.objects.only("status").get(pk=execution_id)
+            fresh = ExecutionEvent.objects.of_execution(execution, after)
             connection.close()
             yield from fresh
-            if over:
+            if execution.is_final:
                 return
             after = fresh[-1].sequence if fresh else after
             silent_s = 0.0 if fresh else silent_s + RECHECK_S

@@ -20,6 +20,19 @@ from tools.definitions.results import TERMINAL, EventType
 from tools.models.execution import Execution
 from tools.models.pipeline_sql import APPEND_EVENT
 
+# With the id as a parameter in each place, so that it is planned for one partition.
+_OF_EXECUTION = """
+    SELECT %(execution)s::text || '.' || v.sequence AS id, e.id AS execution_id, v.sequence, v.type,
+        v.message, v.created_at, CASE WHEN v.derived THEN e.completed_at END AS ended_at
+    FROM tools_execution e CROSS JOIN LATERAL tools_events_of(
+        %(execution)s, e.started_at, e.completed_at, e.status, e.error_message
+    ) AS v
+    WHERE e.id = %(execution)s AND v.sequence > %(after)s AND NOT (
+        v.derived AND coalesce(e.completed_at < now() - %(kept)s::interval, false)
+    )
+    ORDER BY v.sequence
+"""
+
 
 class StoredEvent(models.Model):
     """An event that no execution's row says: progress, a warning, an earlier attempt. It is in the
@@ -57,6 +70,16 @@ class EventManager(models.Manager["ExecutionEvent"]):
         of these calls are deleted."""
         found, days = super().get_queryset(), settings.RETENTION_DAYS["events"]
         return found.exclude(ended_at__lt=Now() - timedelta(days=days)) if days else found
+
+    def of_execution(self, execution: Execution, after: int = 0) -> list["ExecutionEvent"]:
+        """Its events past this number, in their order; the same rows as those of the view."""
+        days = settings.RETENTION_DAYS["events"]
+        kept = timedelta(days=days) if days else None
+        values = {"execution": execution.pk, "after": after, "kept": kept}
+        events = list(self.raw(_OF_EXECUTION, values))
+        for event in events:
+            event.execution = execution
+        return events
 
     def append(
         self,

@@ -24,7 +24,7 @@ from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
 from tools.execution import answer
 from tools.execution.outputs import readable_executions, redact_execution, redact_message
-from tools.models import Agent, Execution, Resolution, Session
+from tools.models import Agent, Execution, ExecutionEvent, Resolution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
 from tools.ui.chains.chain_drawing import draw_run
@@ -287,7 +287,7 @@ def _event_timeline(execution: Execution) -> list[dict[str, Any]]:
             "at": event.created_at,
             "after": format_duration((event.created_at - begun).total_seconds() * 1000),
         }
-        for event in execution.events.all()
+        for event in ExecutionEvent.objects.of_execution(execution)
     ]
     return [accepted, *followed]
 
