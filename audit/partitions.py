@@ -364,8 +364,8 @@ def months_ahead(table: str, *, since: datetime | None = None) -> int:
 
 
 def drop_partitions(partitions: Sequence[Partition], *, keep: Callable[[], bool]) -> bool:
-    """Drop them in this order, all or none; whether they were dropped. Rows of one may refer to rows
-    of a later one.
+    """Drop them in this order, all or none; whether they were dropped. Rows of one may refer to
+    rows of a later one.
 
     `keep` decides, while nothing can be written to them: rows it has seen are all there are, and
     what it writes is written if they are dropped. Raises `PartitionBusy`, and `IntegrityError` if

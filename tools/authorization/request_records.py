@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -29,12 +30,13 @@ from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
 from tools.models import CatalogNames, Execution, RequestRecord, StateTransition, ToolFilter
-from tools.models.ids import new_id
+from tools.models.ids import least_id, new_id
 from tools.policy.availability import matches_state
 from tools.policy.questions import EffectiveRequest
 
 log = logging.getLogger("tools.requests")
 _NAMES_IN_A_LINE = 100  # the row has them all
+_CLOCKS = timedelta(days=1)  # between processes that make ids, and the database
 _MOST_REMEMBERED = 10_000
 KNOWN_FOR_S = 3600  # less than a day: then retention may delete what is not stored any longer
 _stored_at: dict[str, float] = {}  # digests of what is known to have a row, and since when
@@ -197,8 +199,11 @@ def readable(
     kind: str | None = None,
     group: str | None = None,
     state: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> QuerySet[RequestRecord]:
-    """An agent's own requests; for a person with the permission also those of others."""
+    """An agent's own requests; for a person with the permission also those of others. Months that
+    are outside of the period are not read."""
     found = RequestRecord.objects.select_related("tool_filter__catalog").filter(
         organization_id=caller.organization_id
     )
@@ -209,6 +214,10 @@ def readable(
         "kind": kind,
         "requested_groups__contains": [group] if group else None,
         "initial_state": state,
+        "at__gte": since,
+        "pk__gte": least_id(since, -_CLOCKS) if since else None,
+        "at__lt": until,
+        "pk__lt": least_id(until, _CLOCKS) if until else None,
     }
     return found.filter(**{name: value for name, value in wanted.items() if value})
 

@@ -101,13 +101,13 @@ def delete_expired_rows() -> Counter[str]:
         days = settings.RETENTION_DAYS.get(kind)
         if days == 0:
             continue
-        before = timezone.now() - timedelta(days=days or 0)
+        before, batch = timezone.now() - timedelta(days=days or 0), delete
         if kind in _MONTHLY:
             staying, dropped = drop_months(_MONTHLY[kind], before)
             deleted[kind] += dropped
-            delete = partial(delete, staying=staying)
+            batch = partial(delete, staying=staying)
         for _ in range(_MAX_BATCHES):
-            count = _delete_batch(kind, delete, before)
+            count = _delete_batch(kind, batch, before)
             deleted[kind] += count
             if count == 0:
                 break

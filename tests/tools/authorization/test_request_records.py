@@ -3,6 +3,7 @@ S1, 8.2)."""
 
 import json
 import logging
+import re
 from datetime import timedelta
 
 import pytest
@@ -66,6 +67,28 @@ def test_the_lists_are_stored_once_however_many_ask(tools, caller):
     rows = RequestRecord.objects.filter(user_id=caller.service_account_id)
     digest = only({row.tool_filter_id for row in rows})
     assert ToolFilter.objects.filter(digest=digest).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "count"),
+    [
+        ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", 1),
+        ("2020-01-01T00:00:00Z", "2020-02-01T00:00:00Z", 0),
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z", 0),
+    ],
+)
+def test_a_period_has_its_requests_alone(tools, caller, since, until, count):
+    api = factories.api(caller)
+    api.get("/tools?group=a")
+    assert len(api.get(f"/requests?since={since}&until={until}").json()["results"]) == count
+
+
+def test_months_outside_of_the_period_are_not_read(tools, caller):
+    since = timezone.now() + timedelta(days=400)
+    found = request_records.readable(factories.caller(caller), since=since)
+    assert {*re.findall(r"tools_requestrecord_\w+", found.explain())} == {
+        "tools_requestrecord_default"
+    }
 
 
 def test_the_line_has_every_field_of_the_specification(tools, caller, caplog):

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filter_rows, period_columns
+from tools.api.common.pagination import AGENT, PERIOD, SESSION, Page, filter_rows
 from tools.api.common.views import CallerView
 from tools.authorization import request_records
 from tools.errors import Malformed
@@ -127,8 +127,10 @@ class RequestRecordList(CallerView):
             kind=self.query.get("kind"),
             group=self.query.get("group"),
             state=self.query.get("state"),
+            since=self.query.get("since"),
+            until=self.query.get("until"),
         )
-        found = filter_rows(found, self.query, {"session": "session_id", **period_columns("at")})
+        found = filter_rows(found, self.query, {"session": "session_id"})
         pages = CursorPages(_ORDERS)
         page = pages.paginate_queryset(found, request, self) or []
         return pages.get_paginated_response(
