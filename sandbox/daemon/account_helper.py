@@ -83,6 +83,7 @@ def serve(control: socket.socket, owner: int, groups: Iterable[Path]) -> NoRetur
         for capability in set(range(libc.last_capability() + 1)) - {*_CAPABILITIES}:
             libc.prctl(libc.PR_CAPBSET_DROP, capability)
         libc.capset(_CAPABILITIES)
+        kill_left_over()
         AccountHelper(control, owner, tuple(groups)).serve()
         status = 0
     finally:
@@ -180,6 +181,7 @@ class AccountHelper:
         os.waitpid(pid, 0)
         os.close(pidfd)
         if uid is not None:
+            kill_all_of(uid)  # bwrap was killed before its child could follow it
             self._claims.pop(uid).close()
             self._free.append(uid)
 
@@ -228,6 +230,20 @@ def claim_user(uid: int) -> socket.socket | None:
         claim.close()
         return None
     return claim
+
+
+def kill_left_over() -> None:
+    """Of a sandboxd whose helper was killed: every process of a user that none of this machine
+    has. Needs root."""
+    users = set()
+    for entry in os.scandir("/proc"):
+        with suppress(FileNotFoundError):
+            users.add(entry.stat().st_uid)
+    for uid in users.intersection(UIDS):
+        claim = claim_user(uid)
+        if claim is not None:
+            with claim:
+                kill_all_of(uid)
 
 
 def kill_all_of(uid: int) -> None:

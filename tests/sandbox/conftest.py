@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.client import SandboxClient
+from sandbox.daemon import account_helper
 from sandbox.spec import CodeSource, IsolationLevel, Limits, Profile, SandboxResult, SandboxSpec
 from tests.conditions import LIMIT_S, until
 
@@ -125,6 +126,8 @@ def own_daemon() -> Iterator[Callable[..., Daemon]]:
         for one in started:
             if one.process.poll() is None:
                 one.stop()
+        if os.getuid() == 0:
+            account_helper.kill_left_over()  # as the next sandboxd does, where a helper was killed
 
 
 def remove_groups(name: str = GROUPS) -> None:

@@ -200,7 +200,11 @@ def test_the_helper_kills_and_moves_nothing_that_runs_as_another_user(helper, by
 
 @pytest.mark.parametrize("group", ["../daemon", "run-x/../../other", "daemon"])
 def test_the_helper_moves_into_groups_of_runs_alone(helper, group):
-    with subprocess.Popen(["/bin/sleep", "86400"], user=UIDS[0], group=UIDS[0], cwd="/") as process:
+    sleep = ["/bin/sleep", "86400"]
+    with (
+        claim_user(UIDS[0]) or nullcontext(),  # or the helper ends it as left over
+        subprocess.Popen(sleep, user=UIDS[0], group=UIDS[0], cwd="/") as process,
+    ):
         try:
             with pytest.raises(OSError, match="is no group of a run"):
                 LeasedAccount(helper, UIDS[0]).enter(process.pid, group, [])
@@ -218,6 +222,40 @@ def test_a_session_has_ended_when_the_helper_has_killed_it(helper):
         program.account.kill_session(leader)
         assert program.stderr.read() == b""  # all of them held it
     program.end()
+
+
+LEAVES_A_CHILD = ["/bin/sh", "-c", "/usr/bin/setsid /bin/sleep 86400 >&- 2>&- & echo $! >&2"]
+
+
+def test_what_a_program_leaves_behind_ends_with_it(helper):
+    """As bwrap does where it is killed before its child follows it. Its user is another's next."""
+    program = OwnAccounts(helper).lend(LEAVES_A_CHILD, {}, [], [])
+    with program.stdin, program.stderr:
+        left = int(program.stderr.readline())
+    until(lambda: has_ended(left))
+
+
+def test_what_a_killed_helper_left_ends_when_the_next_one_begins():
+    control, pid = account_helper.fork(SANDBOX_UID, [])
+    killed = AccountHelperClient(control, pid)
+    killed._closing = True  # or this process would end with it, as sandboxd does
+    asleep = ["/bin/sh", "-c", "/usr/bin/setsid /bin/sleep 86400 & echo $! >&2; wait"]
+    program = OwnAccounts(killed).lend(asleep, {}, [], [])
+    with program.stdin, program.stderr:
+        left = int(program.stderr.readline())
+    os.kill(pid, signal.SIGKILL)
+    killed.close()
+    assert not has_ended(left)
+    AccountHelperClient(*account_helper.fork(SANDBOX_UID, [])).close()
+    until(lambda: has_ended(left))
+
+
+def has_ended(pid: int) -> bool:
+    """Also where its parent has not reaped it."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
 
 
 def test_what_the_helper_starts_is_not_root_and_holds_nothing_else(helper):

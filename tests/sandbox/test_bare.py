@@ -90,7 +90,9 @@ def main(p):
         os.chdir("deep")
     return [here, os.environ["TMPDIR"], tempfile.gettempdir()]
 """
-    here, *others = daemon.run(source, profile=profile).output
+    result = daemon.run(source, profile=profile, wall_s=ENDLESS_S)
+    assert result.output is not None, result
+    here, *others = result.output
     assert others == [here, here]
     daemon.stop()
     assert not Path(here).exists()
