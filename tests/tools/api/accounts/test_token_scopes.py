@@ -87,7 +87,7 @@ BEYOND = [
 @pytest.mark.parametrize("limits", [{"tools": ["echo"]}, {"groups": ["desk"]}], ids=str)
 def test_a_narrowed_token_manages_nothing_else(organization, admin_user, echo, limits, subtests):
     factories.tool(organization, "other")
-    factories.agent(organization, "bot")
+    bot = factories.agent(organization, "bot")
     api = token(admin_user, **limits)
     beyond = [*BEYOND, ("patch", f"/organizations/{organization.slug}", {"name": "Mine"})]
     for method, path, body in beyond:
@@ -95,7 +95,7 @@ def test_a_narrowed_token_manages_nothing_else(organization, admin_user, echo, l
             found = check_error(getattr(api, method)(path, body), 403, "token_narrowed")
             assert "narrowed to" in found["message"]
     assert Tool.objects.get(organization=organization, name="other").enabled
-    assert not Token.objects.filter(user__agent__slug="bot").exists()
+    assert not Token.objects.filter(user__agent=bot).exists()
 
 
 @pytest.mark.parametrize("limits", [{"tools": ["echo"]}, {"groups": ["desk"]}], ids=str)
