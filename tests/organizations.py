@@ -170,7 +170,7 @@ def remove(used: list[UUID]) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         _triggers("DISABLE", doomed, cursor)  # what keeps rows as they are
         for model, rows in doomed.items():
-            model._base_manager.filter(pk__in=rows)._raw_delete(connection.alias)
+            model._base_manager.filter(pk__in=[*rows])._raw_delete(connection.alias)
         _triggers("ENABLE", doomed, cursor)
 
 
