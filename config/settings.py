@@ -63,6 +63,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
+    "django.forms",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
     "django.contrib.humanize",
@@ -112,7 +113,8 @@ TEMPLATES = [
                 "tools.ui.approvals.confirmations.count_held_calls",
                 "tools.ui.settings.sandbox.notice",
                 "tools.ui.licenses.licenses.notice",
-            ]
+            ],
+            "builtins": ["tools.web.template_tags"],
         },
     }
 ]

@@ -51,7 +51,8 @@ class _Fields(HTMLParser):
             and name
             and not (attributes.get("type") in {"checkbox", "radio"} and unticked)
         ):
-            self.found[name] = attributes.get("value", "")
+            unvalued = "on" if attributes.get("type") == "checkbox" else ""
+            self.found[name] = attributes.get("value", unvalued)
         elif tag == "textarea":
             self._area, self.found[name] = name, ""
         elif tag == "select":
@@ -73,6 +74,13 @@ def fields(page: str) -> dict[str, str]:
     reader = _Fields()
     reader.feed(page)
     return reader.found
+
+
+def form_fields(response: HttpResponse | Any) -> dict[str, str]:
+    """The fields of the page's form that changes a row, with its one-time key."""
+    forms = re.findall(r"<form\b.*?</form>", text(response), re.DOTALL)
+    [form] = [form for form in forms if 'name="filled_from"' in form]
+    return fields(form)
 
 
 class _Notes(HTMLParser):

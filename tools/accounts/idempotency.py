@@ -31,6 +31,7 @@ from tools.models.idempotency_key import Attempt, KeyedBy
 
 PURPOSE = b"toolcrib kept answer"
 SECRETS_FOR = timedelta(minutes=10)
+FORM_DONE = 303  # status of the answer to a form of a page; no answer of the API has it
 WAIT_S = 5  # for the first request of one key; below the patience of every other lock
 # Longer than any request to other servers takes: after that its process has died.
 ABANDONED_AFTER = timedelta(minutes=5)
@@ -60,7 +61,7 @@ class IdempotentRequest:
 
     caller: Caller
     key: str
-    address: tuple[str, str] = field(repr=False)  # method and path
+    address: tuple[str, ...] = field(repr=False)  # method and path, and what else names it
     fingerprint: str = field(repr=False)  # of everything else in it
 
     @property
@@ -132,6 +133,31 @@ def store_response(
             _text(hidden), organization=row.organization_id, row=row.attempt, purpose=PURPOSE
         )
     row.save(update_fields=["status", "answer", "headers", "authority", "had_secrets", "secrets"])
+
+
+@transaction.atomic
+def take_secrets(caller: Caller, key: str) -> dict[str, str]:
+    """The secrets of the answer to a form of the caller's session, which are erased: the next
+    request finds none."""
+    row = (
+        IdempotencyKey.objects.select_for_update()
+        .filter(
+            organization_id=caller.organization_id,
+            user_id=caller.user_id,
+            narrowing=_narrowing(caller),
+            key=key,
+            status=FORM_DONE,
+            secrets__isnull=False,
+        )
+        .order_by("-pk")
+        .first()
+    )
+    if row is None:
+        return {}
+    found = _unseal_secrets(row)
+    row.secrets = None
+    row.save(update_fields=["secrets"])
+    return found or {}
 
 
 def release_key(attempt: Attempt) -> None:

@@ -106,7 +106,7 @@ def test_an_inbox_is_created_without_a_key(admin_client: Client) -> None:
 def test_a_channel_is_made_changed_given_a_key_and_removed(
     admin_client: Client, organization: Organization
 ) -> None:
-    made = text(admin_client.post("/channels/new/?kind=email", MAIL))
+    made = text(admin_client.post("/channels/new/?kind=email", MAIL, follow=True))
     assert "whsec_" in made and "swordfish" not in made
     row = MessageChannel.objects.get(organization=organization, name="post")
     assert row.recipients == ["ada@example.com", "@example.org"]
@@ -119,7 +119,7 @@ def test_a_channel_is_made_changed_given_a_key_and_removed(
     row.refresh_from_db()
     kept = message_channels.channel_secrets(row)
     assert (row.most_an_hour, row.enabled, kept["password"]) == (7, False, "swordfish")
-    shown = text(admin_client.post("/channels/post/key"))
+    shown = text(admin_client.post("/channels/post/key", follow=True))
     row.refresh_from_db()
     assert (
         message_channels.channel_secrets(row)["key"] in shown
@@ -137,7 +137,8 @@ def test_an_address_is_kept_where_nothing_is_typed(
     said = {"name": "hook", "url": "https://hooks.example/s3cret", "most_an_hour": "60"}
     said |= {"subject_template": "{{ subject }}", "body_template": "{{ body }}", "enabled": "yes"}
     assert "s3cret" not in text(admin_client.post(f"/channels/new/?kind={kind}", said))
-    page = admin_client.post("/channels/hook/edit/", said | {"url": ""}, follow=True)
+    changed = said | {"url": "", "most_an_hour": "61"}
+    page = admin_client.post("/channels/hook/edit/", changed, follow=True)
     assert "hook" in notes(page)["message-success"][0] and "s3cret" not in text(page)
     row = organization.message_channels.get()
     assert message_channels.channel_secrets(row)["url"] == "https://hooks.example/s3cret"

@@ -28,7 +28,7 @@ from tools.accounts.login.login import FACTOR, PeopleBackend, record_factor
 from tools.accounts.login.second_factors import verify_code
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
-from tools.ui.access import PageRequest, address_of, page
+from tools.web.pages import PageRequest, address_of, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE, SECOND_FACTOR_PAGE = "accounts/login.html", "accounts/second_factor.html"

@@ -29,7 +29,7 @@ from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.ui.accounts import login, second_factors
 from tools.ui.inputs import FormInput, Widget
 from tools.web.reauthentication import Proof, proof

@@ -16,7 +16,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.login import login, second_factors, security_keys
 from tools.errors import Conflict, Malformed, ToolcribError
 from tools.ui import sealed_forms
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE, APP_PAGE, KEY_PAGE, CODES_PAGE = (

@@ -39,12 +39,12 @@ from tools.models import Agent, Session, Token
 from tools.models.agent import AllowanceKind
 from tools.models.permission import GrantRow, Sought
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page, snapshot_of
 from tools.ui.agents.agents import find_agent
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS
 from tools.ui.inputs import FormInput, form_values, split_names
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import session_actions
 

@@ -19,9 +19,9 @@ from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent
 from tools.models.agent import AllowanceKind, AllowancePeriod
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page
 from tools.ui.agents.agents import find_agent
 from tools.ui.inputs import choices, form_values
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_limits.html"

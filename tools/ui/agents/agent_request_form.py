@@ -36,7 +36,6 @@ from tools.execution import answer
 from tools.execution.call import Call
 from tools.models import Execution, Session
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
-from tools.ui.access import PageRequest, page
 from tools.ui.agents.agent_requests import PATTERN_LABELS, model_configured, question_line
 from tools.ui.inputs import FormInput, Widget, choices, split_names
 from tools.ui.playground.playground import (
@@ -44,6 +43,7 @@ from tools.ui.playground.playground import (
     impersonable_slugs,
     playground_context,
 )
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_request_form.html"

@@ -34,7 +34,6 @@ from tools.execution.outputs import redact_execution
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page, page_or_results
 from tools.ui.agents.agent_steps import (
     AgentStepView,
     StepReader,
@@ -59,6 +58,7 @@ from tools.ui.executions.executions import (
     load_older_page,
 )
 from tools.ui.playground.snippets import curl_snippet
+from tools.web.pages import PageRequest, page, page_or_results
 from tools.web.reauthentication import Proof, proof
 
 LIST = "agents/agent_requests.html"

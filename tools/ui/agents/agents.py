@@ -1,18 +1,16 @@
 """`/agents/`: the list of agents, and the forms that create and change an agent."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import messages
+from django import forms
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
@@ -22,13 +20,14 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.catalog.bounds import MOST
 from tools.catalog.tiers import tier_now
-from tools.errors import Malformed, NotFound, ToolcribError
+from tools.errors import NotFound
 from tools.limits.allowances import midnight
 from tools.models import Agent, Execution, Token
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page, page_or_results, snapshot_of
-from tools.ui.inputs import FormInput, Widget, form_values, split_names
 from tools.usage.usage_rollups import PAID
+from tools.web.form_fields import NamesField
+from tools.web.forms import ActionForm
+from tools.web.pages import PageRequest, page, page_or_results, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 LIST = "agents/agents.html"
@@ -36,9 +35,9 @@ PAGE_SIZE = 25
 STATES = (("", "All"), ("active", "Active"), ("suspended", "Suspended"))
 MOST_GROUPS = 6  # named in a row
 FORM_PAGE = "agents/agent_form.html"
-LONGEST = {"slug": 63, "description": 500}
-_LISTS = ("groups", "tools", "tool_groups", "permissions")
-_MOST_NAMES = 200
+COMMAS = "Commas between them."
+STRICT = "Refuse names of groups that nobody knows"
+NOT_STRICT = "Else they are ignored, with a warning."
 
 
 @dataclass(frozen=True)
@@ -91,29 +90,70 @@ def list_address(search: dict[str, str], number: int = 1) -> str:
     return reverse("agents") + (f"?{urlencode(query)}" if query else "")
 
 
+class NewAgentForm(ActionForm):
+    slug = forms.CharField(
+        label="Name",
+        max_length=63,
+        help_text="Lower-case letters, digits and hyphens. It stays: evidence names it.",
+    )
+    description = forms.CharField(label="What it is for", max_length=500, required=False)
+    groups = NamesField(
+        label="Groups it may ask for", initial="default", help_text=f"{COMMAS} * is every one."
+    )
+    tools = NamesField(
+        label="Tools it may execute",
+        none_if_empty=True,
+        help_text=f"{COMMAS} Where this and the next are empty: every tool of its groups.",
+    )
+    tool_groups = NamesField(
+        label="Groups whose every tool it may execute", none_if_empty=True, help_text=COMMAS
+    )
+    permissions = NamesField(
+        label="Permissions that tools require", none_if_empty=True, help_text=COMMAS
+    )
+    strict = forms.BooleanField(label=STRICT, required=False, help_text=NOT_STRICT)
+
+    def act(self, changes: dict[str, Any]) -> Agent:
+        caller = self.request.caller
+        return account_actions.create_agent(
+            organization=self.request.user.organization,
+            by=actor_of(caller),
+            giver=caller,
+            **changes,
+        )
+
+
+class AgentForm(ActionForm):
+    row: Agent
+    description = forms.CharField(label="What it is for", max_length=500, required=False)
+    strict = forms.BooleanField(label=STRICT, required=False, help_text=NOT_STRICT)
+    max_in_flight = forms.IntegerField(
+        label="Calls that may be open at once",
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        widget=forms.TextInput,
+        help_text="Empty is no limit.",
+    )
+
+    def stored_values(self) -> dict[str, Any]:
+        return {name: getattr(self.row, name) for name in self.fields}
+
+    def act(self, changes: dict[str, Any]) -> Agent:
+        by = actor_of(self.request.caller)
+        return account_actions.change_agent(agent=self.row, by=by, **changes)
+
+
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def create_agent(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_agent")
-    inputs = _create_inputs()
-    if request.method != "POST":
-        return _render_form(request, inputs)
-    given = _fill_inputs(inputs, request)
-    _check_lengths(inputs)
-    if any(one.errors for one in inputs):
-        return _render_form(request, inputs, error=Malformed("See the marked fields."))
-    try:
-        agent = account_actions.create_agent(
-            organization=request.user.organization,
-            by=actor_of(request.caller),
-            giver=request.caller,
-            **_request_body(given),
-        )
-    except ToolcribError as error:
-        return _render_form(request, inputs, error=error)
-    messages.success(request, f"{agent.slug} is made. Give it a token, and it can call.")
-    return redirect("agent", slug=agent.slug)
+    form = NewAgentForm(request)
+    if not form.save():
+        return form.show(FORM_PAGE)
+    said = f"{form.result.slug} is created. Give it a token, and it can call."
+    return form.redirect(said, "agent", slug=form.result.slug)
 
 
 @proof(Proof.NEEDED)
@@ -122,23 +162,10 @@ def create_agent(request: PageRequest) -> HttpResponseBase:
 def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:
     require(request.caller, "change_agent")
     agent = find_agent(request, slug)
-    inputs = _change_inputs(agent)
-    if request.method != "POST":
-        return _render_form(request, inputs, agent)
-    given = _fill_inputs(inputs, request)
-    _check_lengths(inputs)
-    most = _parse_limit(given["max_in_flight"], inputs[-1])
-    if any(one.errors for one in inputs):
-        return _render_form(request, inputs, agent, Malformed("See the marked fields."))
-    account_actions.change_agent(
-        agent=agent,
-        by=actor_of(request.caller),
-        description=given["description"],
-        strict=bool(given["strict"]),
-        max_in_flight=most,
-    )
-    messages.success(request, f"{agent.slug} is changed.")
-    return redirect("agent", slug=agent.slug)
+    form = AgentForm(request, agent)
+    if not form.save():
+        return form.show(FORM_PAGE, {"agent": agent})
+    return form.redirect(f"{agent.slug} is changed.", "agent", slug=agent.slug)
 
 
 def _read_filters(query: QueryDict) -> dict[str, str]:
@@ -203,88 +230,3 @@ def _page_links(search: dict[str, str], found: Page[Agent]) -> dict[str, str]:
         "previous": list_address(search, found.number - 1) if found.has_previous() else "",
         "next": list_address(search, found.number + 1) if found.has_next() else "",
     }
-
-
-def _create_inputs() -> list[FormInput]:
-    commas = "Commas between them."
-    return [
-        FormInput("slug", "Name", required=True,
-              help="Lower-case letters, digits and hyphens. It stays: evidence names it."),
-        FormInput("description", "What it is for"),
-        FormInput("groups", "Groups it may ask for", value="default",
-                  help=f"{commas} * is every one."),
-        FormInput("tools", "Tools it may execute",
-                  help=f"{commas} Where this and the next are empty: "
-              "every tool of its groups."),
-        FormInput("tool_groups", "Groups whose every tool it may execute", help=commas),
-        FormInput("permissions", "Permissions that tools require", help=commas),
-        _strict_input(""),
-    ]  # fmt: skip
-
-
-def _change_inputs(agent: Agent) -> list[FormInput]:
-    most = "" if agent.max_in_flight is None else str(agent.max_in_flight)
-    return [
-        FormInput("description", "What it is for", value=agent.description),
-        _strict_input("yes" if agent.strict else ""),
-        FormInput("max_in_flight", "Calls that may be open at once", value=most,
-              help="Empty is no limit."),
-    ]  # fmt: skip
-
-
-def _strict_input(value: str) -> FormInput:
-    return FormInput(
-        "strict", "Refuse names of groups that nobody knows", Widget.CHECK, value=value,
-        help="Else they are ignored, with a warning.",
-    )  # fmt: skip
-
-
-def _fill_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, str]:
-    """The submitted values, which stay in the form."""
-    data = form_values(request.POST)
-    for one in inputs:
-        one.value = data.get(one.key, "").strip()[:20_000]
-    return {one.key: one.value for one in inputs}
-
-
-def _request_body(given: Mapping[str, str]) -> dict[str, Any]:
-    """The values in the API's format: empty ones are left to their default, except groups."""
-    lists = {key: split_names(given[key]) or None for key in _LISTS}
-    return {
-        "slug": given["slug"],
-        "description": given["description"],
-        "strict": bool(given["strict"]),
-        **lists,
-        "groups": split_names(given["groups"]),
-    }
-
-
-def _check_lengths(inputs: list[FormInput]) -> None:
-    for one in inputs:
-        most = LONGEST.get(one.key)
-        if most and len(one.value) > most:
-            one.errors.append(f"At most {most} characters.")
-        names = split_names(one.value) if one.key in _LISTS else []
-        if len(names) > _MOST_NAMES or any(len(name) > 100 for name in names):
-            one.errors.append(f"At most {_MOST_NAMES} names of 100 characters.")
-
-
-def _parse_limit(text: str, at: FormInput) -> int | None:
-    if not text:
-        return None
-    if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= MOST:
-        return int(text)
-    at.errors.append(f"A whole number from 1 to {MOST:,}, or nothing.")
-    return None
-
-
-def _render_form(
-    request: PageRequest,
-    inputs: list[FormInput],
-    agent: Agent | None = None,
-    error: ToolcribError | None = None,
-) -> HttpResponse:
-    flawed = any(one.errors for one in inputs)
-    flaws = [] if error is None or flawed else [{"field": "", "message": error.message}]
-    context = {"inputs": inputs, "agent": agent, "flaws": flaws, "refused": error is not None}
-    return render(request, FORM_PAGE, context, status=error.http_status if error else 200)

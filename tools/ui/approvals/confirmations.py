@@ -26,7 +26,7 @@ from tools.approvals.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
 from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.display import VisiblePiece, impersonator_name, mixed_words, pretty, visible_pieces
 from tools.web.reauthentication import Proof, proof

@@ -20,7 +20,7 @@ from tools.definitions.dialects.import_entries import (
 from tools.errors import Malformed, TooLarge
 from tools.models import User
 from tools.ui import sealed_forms as kept
-from tools.ui.access import PageRequest
+from tools.web.pages import PageRequest
 
 MOST_FILES = 100
 CREDENTIAL = "credential "  # prefix of the name of an input for a credential

@@ -42,7 +42,7 @@ from tools.definitions.servers import ServerTransport, read_server
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import InvalidDefinition, ToolcribError
 from tools.models import EgressCredential, McpServer
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.ui.catalog.import_form import (
     CREDENTIAL,
     VARIABLE,

@@ -34,7 +34,7 @@ from tools.insight.workflow_findings import findings_about
 from tools.models import Agent, Execution, ToolVersion
 from tools.policy.questions import EffectiveRequest
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.catalog.tool_versions import signature_problem, upstream_context, versions_context
 from tools.ui.chains.chains import draw_definition, dry_run_lines, has_dry_run
 from tools.ui.display import diff_definitions, pretty

@@ -31,7 +31,7 @@ from tools.models import (
     ToolVersion,
     UpstreamChange,
 )
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.approvals.upstream_changes import side_by_side_diff, tool_origin
 from tools.web.reauthentication import Proof, proof
 

@@ -26,7 +26,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound, ToolcribError
 from tools.models import Tool
 from tools.policy.questions import EffectiveRequest
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_drawing import ChainDrawing, draw_chain, inputs_of
 from tools.ui.display import pretty, truncate
 from tools.ui.inputs import form_values

@@ -22,7 +22,7 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, ToolcribError
 from tools.insight.draft_run import DraftRun, run_draft
 from tools.models import Tool
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.display import (
     DiffLine,
     diff_definitions,

@@ -23,7 +23,7 @@ from tools.errors import Conflict, Gone, NotFound
 from tools.execution import answer, outputs
 from tools.execution.outputs import OutputContent, redact_execution
 from tools.models import Execution
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.ui.display import pretty, truncate
 
 TEMPLATE = "executions/output.html"

@@ -20,7 +20,7 @@ from tools.definitions.results import Status
 from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, line_chart, stacked_chart
 from tools.ui.display import format_duration
 from tools.ui.executions.executions import FAILED, LARGE_FIELDS

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from tools.authorization.listings import visible_tools
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.catalog.snapshot import CatalogTool
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/search.html"
 MENU_TEMPLATE = "base.html#links"

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from tools.accounts.user_permissions import may
 from tools.errors import Malformed
 from tools.shapes.scalars import money
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, stacked_chart
 from tools.usage.usage_reports import (
     DIMENSIONS,

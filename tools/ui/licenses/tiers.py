@@ -28,7 +28,7 @@ from tools.insight.impact_previews import (
 from tools.licensing.licenses import TierImpact
 from tools.licensing.tier_terms import TERMS, same_terms, terms_of
 from tools.models import LicenseTier, Organization
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/tier.html"

@@ -4,26 +4,32 @@ the user's inbox."""
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages as notices
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
-from tools.catalog.sandbox.credentials import MASK
-from tools.errors import NotFound, ToolcribError
+from tools.errors import NotFound
 from tools.messaging import message_channels
-from tools.messaging.message_channels import CONNECTION_SECURITIES, channel_fields, find_channel
+from tools.messaging.message_channels import (
+    CONNECTION_SECURITIES,
+    channel_fields,
+    channel_secrets,
+    find_channel,
+)
 from tools.messaging.outbox import MessageRefused, inbox_items, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners.messages import try_channel
-from tools.ui.access import PageRequest, page
 from tools.ui.display import visible_pieces
-from tools.ui.inputs import FormInput, Widget, choices, form_values, place_errors, split_names
+from tools.web.form_fields import NamesField, NumberField, SecretField, choices
+from tools.web.forms import ActionForm
+from tools.web.one_time import redirect_with_secrets, take_secrets
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE_SIZE = 25
@@ -40,11 +46,18 @@ FORM_TEMPLATE, KEY_TEMPLATE, REMOVE_TEMPLATE = (
     "messages/channel_key.html",
     "messages/channel_remove.html",
 )
-_NUMBER_FIELDS = frozenset({"port", "most_recipients", "most_an_hour"})
-_SECRET_FIELDS = frozenset({"password", "url"})
+NAME_HELP = "Letters, digits, '_', '.' and '-'."
 _RECIPIENT_HELP = {
     MessageKind.EMAIL: "Addresses, or domains such as @example.com; nobody where it is empty.",
     MessageKind.INBOX: "Names of people; nobody where it is empty.",
+}
+_MAIL = frozenset({"host", "port", "security", "username", "password", "sender"})
+_ADDRESSED = frozenset({"recipients", "most_recipients"})
+_FIELDS_OF_OTHERS = {
+    MessageKind.EMAIL: frozenset({"url"}),
+    MessageKind.INBOX: _MAIL | {"url"},
+    MessageKind.WEBHOOK: _MAIL | _ADDRESSED,
+    MessageKind.SLACK: _MAIL | _ADDRESSED,
 }
 
 
@@ -89,7 +102,7 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     """Send a test message over the channel to the addressees of the form."""
     require(request.caller, "change_messagechannel")
     row = find_channel(request.user.organization, name)
-    recipients = form_values(request.POST).get("to", "").replace(",", " ").split()
+    recipients = request.POST.get("to", "").replace(",", " ").split()
     try:
         sent = try_channel(channel=row, recipients=recipients, by=actor_of(request.caller))
     except MessageRefused as refusal:
@@ -123,57 +136,129 @@ def mark_item_read(request: PageRequest, item_id: UUID) -> HttpResponseBase:
     return redirect("inbox")
 
 
+class ChannelForm(ActionForm):
+    """The fields depend on the kind; a new channel also has a name."""
+
+    row: MessageChannel | None
+    error_fields = {}
+    name = forms.CharField(label="Name", max_length=63, help_text=NAME_HELP)
+    host = forms.CharField(label="Mail server", max_length=253)
+    port = NumberField(
+        label="Port", required=False, help_text="465 for tls, 587 for starttls, where it is empty."
+    )
+    security = forms.ChoiceField(
+        label="Security",
+        choices=choices(CONNECTION_SECURITIES),
+        initial="starttls",
+        help_text="none only into networks that the operator opened.",
+    )
+    username = forms.CharField(label="User name", required=False, max_length=200)
+    password = SecretField(label="Password", required=False)
+    sender = forms.CharField(
+        label="Sender", max_length=320, help_text="The address that mail comes from."
+    )
+    url = SecretField(label="Address")
+    recipients = NamesField(label="Allowed recipients", widget=forms.Textarea(attrs={"rows": 3}))
+    most_recipients = NumberField(label="Recipients of a message at most", initial=10)
+    most_an_hour = NumberField(label="Messages an hour at most", initial=60)
+    subject_template = forms.CharField(
+        label="Subject",
+        initial="{{ subject }}",
+        required=False,
+        help_text="A template; may name subject, body, data, sender, channel, recipients.",
+    )
+    body_template = forms.CharField(
+        label="Text",
+        widget=forms.Textarea(attrs={"rows": 3}),
+        initial="{{ body }}",
+        required=False,
+        help_text="The same.",
+    )
+    enabled = forms.BooleanField(label="It is on", initial=True, required=False)
+
+    def __init__(
+        self, request: PageRequest, kind: MessageKind, row: MessageChannel | None = None
+    ) -> None:
+        self.kind = kind
+        super().__init__(request, row)
+
+    def build(self) -> None:
+        left_out = _FIELDS_OF_OTHERS[self.kind] | (frozenset() if self.is_new else {"name"})
+        for name in left_out:
+            del self.fields[name]
+        if "recipients" in self.fields:
+            self.fields["recipients"].help_text = _RECIPIENT_HELP[self.kind]
+        for name in ("most_recipients", "most_an_hour"):  # empty is the default
+            if name in self.fields:
+                self.fields[name].required = not self.is_new
+        kept = "" if self.is_new else " Left empty, the stored one stays."
+        if "password" in self.fields:
+            self.fields["password"].help_text = f"Stored encrypted, and never shown again.{kept}"
+        if "url" in self.fields:
+            self.fields["url"].required = self.is_new
+            self.fields["url"].help_text = f"Stored encrypted, and never shown whole again.{kept}"
+
+    def stored_values(self) -> dict[str, Any]:
+        assert self.row is not None
+        values = channel_fields(self.row) | channel_secrets(self.row)
+        return {name: values.get(name, "") for name in self.fields}
+
+    def act(self, changes: dict[str, Any]) -> Any:
+        by = actor_of(self.request.caller)
+        by_default = {"port"} if self.row else {*self.fields}
+        given = {
+            name: value for name, value in changes.items() if value != "" or name not in by_default
+        }
+        if self.row is not None:
+            return message_channels.change_channel(row=self.row, changes=given, by=by)
+        return message_channels.create_channel(
+            organization=self.request.user.organization,
+            channel=given | {"kind": self.kind},
+            by=by,
+        )
+
+
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_channel(request: PageRequest) -> HttpResponseBase:
-    """Create a channel of the kind in the URL. The key is shown once; an inbox has none."""
+    """Create a channel of the kind in the URL. Its key is shown once; an inbox has none."""
     require(request.caller, "add_messagechannel")
     kind = _parse_kind(request.GET.get("kind", ""))
-    inputs = _channel_inputs(kind, None)
-    if request.method != "POST":
-        return _render_form(request, inputs, kind, None)
-    try:
-        said = _parse_inputs(inputs, request) | {"kind": kind}
-        row, key = message_channels.create_channel(
-            organization=request.user.organization, channel=said, by=actor_of(request.caller)
-        )
-    except ToolcribError as error:
-        return _render_form(request, inputs, kind, None, error)
+    form = ChannelForm(request, kind)
+    if not form.save():
+        return form.show(FORM_TEMPLATE, {"kind": kind, "kinds": MessageKind.values})
+    row, key = form.result
     if kind == MessageKind.INBOX:
-        notices.success(request, f"{row.name} is made.")
-        return redirect("channels")
-    return render(request, KEY_TEMPLATE, {"row": row, "key": key, "made": True})
+        return form.redirect(f"{row.name} is created.", "channels")
+    return redirect_with_secrets(request, {"key": key}, "channel-key", name=row.name)
 
 
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
-    """Change a channel. Empty secret inputs keep their value."""
+    """Change a channel. Empty secret fields keep their value."""
     require(request.caller, "change_messagechannel")
-    row = message_channels.find_channel(request.user.organization, name)
-    kind = MessageKind(row.kind)
-    inputs = _channel_inputs(kind, row)
-    if request.method != "POST":
-        return _render_form(request, inputs, kind, row)
-    try:
-        changes = _parse_inputs(inputs, request)
-        message_channels.change_channel(row=row, changes=changes, by=actor_of(request.caller))
-    except ToolcribError as error:
-        return _render_form(request, inputs, kind, row, error)
-    notices.success(request, f"{row.name} is changed.")
-    return redirect("channels")
+    row = find_channel(request.user.organization, name)
+    form = ChannelForm(request, MessageKind(row.kind), row)
+    if not form.save():
+        context = {"row": row, "kind": row.kind, "tests_to": row.kind in _RECIPIENT_HELP}
+        return form.show(FORM_TEMPLATE, context)
+    return form.redirect(f"{row.name} is changed.", "channels")
 
 
 @proof(Proof.NEEDED)
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
-def replace_key(request: PageRequest, name: str) -> HttpResponse:
+def channel_key(request: PageRequest, name: str) -> HttpResponseBase:
+    """Replace the signing key by a POST; the page that follows shows it once."""
     require(request.caller, "change_messagechannel")
-    row = message_channels.find_channel(request.user.organization, name)
-    key = message_channels.replace_key(row=row, by=actor_of(request.caller))
-    return render(request, KEY_TEMPLATE, {"row": row, "key": key, "made": False})
+    row = find_channel(request.user.organization, name)
+    if request.method == "POST":
+        key = message_channels.replace_key(row=row, by=actor_of(request.caller))
+        return redirect_with_secrets(request, {"key": key}, "channel-key", name=row.name)
+    return render(request, KEY_TEMPLATE, {"row": row, **take_secrets(request)})
 
 
 @proof(Proof.NEEDED)
@@ -195,100 +280,3 @@ def _inbox_items(request: PageRequest) -> QuerySet[InboxItem]:
 
 def _parse_kind(text: str) -> MessageKind:
     return MessageKind(text) if text in MessageKind.values else MessageKind.EMAIL
-
-
-def _channel_inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
-    asked = [] if row else [
-        FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
-    ]  # fmt: skip
-    asked += _transport_inputs(kind, row)
-    if kind in _RECIPIENT_HELP:
-        asked.append(
-            FormInput("recipients", "Allowed recipients", Widget.AREA, help=_RECIPIENT_HELP[kind])
-        )
-        asked.append(FormInput("most_recipients", "Recipients of a message at most", value="10"))
-    asked += [
-        FormInput("most_an_hour", "Messages an hour at most", value="60"),
-        FormInput("subject_template", "Subject", value="{{ subject }}",
-              help="A template; may name subject, body, data, sender, channel, recipients."),
-        FormInput("body_template", "Text", Widget.AREA, value="{{ body }}", help="The same."),
-        FormInput("enabled", "It is on", Widget.CHECK, value="yes"),
-    ]  # fmt: skip
-    if row is not None:
-        _fill_inputs(asked, message_channels.channel_fields(row))
-    return asked
-
-
-def _transport_inputs(kind: MessageKind, row: MessageChannel | None) -> list[FormInput]:
-    stays = "Left empty, what is kept stays." if row else ""
-    if kind == MessageKind.INBOX:
-        return []
-    if kind != MessageKind.EMAIL:
-        said = f"Kept sealed, and never shown whole again. {stays}".strip()
-        return [FormInput("url", "Address", Widget.HIDDEN, required=row is None, help=said)]
-    return [
-        FormInput("host", "Mail server", required=True),
-        FormInput("port", "Port", help="465 for tls, 587 for starttls, where it is empty."),
-        FormInput("security", "Security", Widget.SELECT, options=choices(CONNECTION_SECURITIES),
-              value="starttls", help="none only into networks that the operator opened."),
-        FormInput("username", "User name"),
-        FormInput("password", "Password", Widget.HIDDEN,
-              help=f"Kept sealed, and never shown again. {stays}".strip()),
-        FormInput("sender", "Sender", required=True, help="The address that mail comes from."),
-    ]  # fmt: skip
-
-
-def _fill_inputs(inputs: list[FormInput], said: dict[str, Any]) -> None:
-    """Fill the inputs from a channel, without secrets."""
-    for one in inputs:
-        value = said.get(one.key, "")
-        if one.key in _SECRET_FIELDS:
-            one.value = ""
-        elif one.widget == Widget.CHECK:
-            one.value = "yes" if value else ""
-        else:
-            one.value = ", ".join(value) if isinstance(value, list) else str(value)
-
-
-def _parse_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
-    """The submitted values in the API's format; they stay in the form, except secrets."""
-    given = form_values(request.POST)
-    said: dict[str, Any] = {}
-    for one in inputs:
-        typed = given.get(one.key, "").replace("\r\n", "\n")
-        one.value = "" if one.key in _SECRET_FIELDS else typed
-        if one.widget == Widget.CHECK:
-            said[one.key] = bool(typed)
-        elif one.key == "recipients":
-            said[one.key] = split_names(typed.replace("\n", ","))
-        elif one.key in _SECRET_FIELDS:
-            said |= {one.key: typed} if typed and typed != MASK else {}
-        elif one.key in _NUMBER_FIELDS:
-            said |= {one.key: _parse_number(typed.strip())} if typed.strip() else {}
-        else:
-            said[one.key] = typed.strip()
-    return said
-
-
-def _parse_number(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
-
-
-def _render_form(
-    request: PageRequest,
-    inputs: list[FormInput],
-    kind: MessageKind,
-    row: MessageChannel | None,
-    error: ToolcribError | None = None,
-) -> HttpResponse:
-    flaws: list[dict[str, str]] = []
-    if error is not None:
-        found = error.field_errors()
-        flaws = place_errors(
-            [one | {"field": one["field"].partition("[")[0]} for one in found], inputs
-        )
-    context = {
-        "inputs": inputs, "row": row, "kind": kind, "kinds": MessageKind.values,
-        "flaws": flaws, "refused": error is not None, "tests_to": kind in _RECIPIENT_HELP,
-    }  # fmt: skip
-    return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)

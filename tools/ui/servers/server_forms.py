@@ -21,7 +21,7 @@ from tools.catalog.mcp.mcp_values import MOST_VALUES, SEALED, shown_values
 from tools.definitions.servers import MASK
 from tools.errors import ToolcribError
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,

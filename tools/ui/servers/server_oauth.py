@@ -13,7 +13,7 @@ from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_consents, mcp_servers
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import Grant, McpOAuthClient, McpServer
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 CONSENT_TEMPLATE, CLIENT_TEMPLATE, CALLBACK_TEMPLATE = (

@@ -29,7 +29,7 @@ from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import default_client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.ui.display import (
     SourceStatus,
     VisiblePiece,

@@ -22,7 +22,7 @@ from sandbox.state import SandboxdState
 from tools.errors import Forbidden
 from tools.models import User
 from tools.runners.isolation import watch
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 
 _NO_ANSWER = "sandboxd does not answer: no tool can run."
 _CHIP_STATUSES = {"bad": "denied", "warn": "pending", "": "success"}  # colors of a chip

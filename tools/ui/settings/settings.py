@@ -25,7 +25,7 @@ from tools.accounts.user_permissions import may, require
 from tools.errors import Forbidden, ToolcribError
 from tools.insight.workflow_findings import findings
 from tools.models import Organization
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.display import truncate
 from tools.ui.home.health import health_components
 from tools.ui.inputs import FormInput, Widget, choices, form_values

@@ -15,7 +15,7 @@ from tools.accounts.user_permissions import may, require
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.models import SigningKey, ToolVersion
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, DISTRUST_TEMPLATE = "settings/keys.html", "settings/key.html"

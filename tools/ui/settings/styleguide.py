@@ -16,7 +16,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from tools.errors import Forbidden
-from tools.ui.access import PageRequest, page
+from tools.web.pages import PageRequest, page
 
 STATUSES = (
     "Success", "Running", "Pending", "RequiresConfirmation", "Failed", "Timeout", "Cancelled",

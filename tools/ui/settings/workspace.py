@@ -21,7 +21,7 @@ from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution import answer, outputs
 from tools.execution.call import Call
 from tools.models import Execution
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.display import VisiblePiece, visible_pieces
 from tools.ui.playground.call_form import default_group, default_state
 

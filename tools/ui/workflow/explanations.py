@@ -26,7 +26,7 @@ from tools.insight.whatif import what_if
 from tools.models import Agent, LicenseTier
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate
 from tools.shapes.reports import difference_shape
-from tools.ui.access import PageRequest, page, page_or_results, snapshot_of, wants_results
+from tools.web.pages import PageRequest, page, page_or_results, snapshot_of, wants_results
 
 TEMPLATE = "workflow/explain.html"
 PAGE_SIZE = 25

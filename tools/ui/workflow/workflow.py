@@ -22,7 +22,7 @@ from tools.catalog.workflow.workflow import (
     graph,
 )
 from tools.insight.workflow_findings import findings
-from tools.ui.access import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.layout import (
     LABEL,
     LayoutBox,

@@ -1,5 +1,5 @@
-"""The decorator of every page: it requires a login, renders refusals, and forbids caching. Lists
-reload their partial `results` by filters, links and live updates.
+"""The decorator of every page: it requires a login, acts once for each form, renders refusals, and
+forbids caching. Lists reload their partial `results` by filters, links and live updates.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,6 +23,7 @@ from tools.catalog.snapshot import Snapshot
 from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
 from tools.models import Organization, User
+from tools.web.one_time import act_once
 
 View = Callable[..., HttpResponseBase]
 
@@ -46,7 +47,7 @@ def page(view: View) -> View:
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
         request_queue.set_organization(request.caller.organization_id)
         try:
-            return view(request, *args, **kwargs)
+            return act_once(request, lambda: view(request, *args, **kwargs))
         except ToolcribError as refusal:
             return _render_refusal(request, refusal)
 

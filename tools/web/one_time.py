@@ -1,0 +1,128 @@
+"""One-time keys of forms: a form that is sent twice, by a double click or a reload, acts once.
+
+`{% form_token %}` puts the key into each form. The first answer that leads on is stored under it,
+as the API's answers are under an `Idempotency-Key`; the same form sent again is answered the same
+way, and does nothing. With other content it is another form. A secret that the action made is
+stored with the answer, encrypted, and shown by the page that follows: once.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from django_htmx.http import HttpResponseClientRedirect
+
+from tools.accounts import idempotency
+from tools.accounts.idempotency import IdempotentRequest, IdempotentResponse, InProgress
+from tools.errors import Conflict
+from tools.models.idempotency_key import Attempt
+
+if TYPE_CHECKING:
+    from tools.web.pages import PageRequest
+
+FIELD, CSRF_FIELD = "one_time_key", "csrfmiddlewaretoken"
+SHOWN = "shown"  # parameter of the page that shows a secret
+_SECRETS = "once_secrets"  # attribute of a response
+_KEY = re.compile(r"[A-Za-z0-9_-]{22}")
+_IN_PROGRESS = "This form was sent a moment ago and is being handled. Look again in a few seconds."
+REPEATED = "This form was sent twice. It was done once."
+
+
+def new_key() -> str:
+    return secrets.token_urlsafe(16)
+
+
+def key_of(request: "PageRequest") -> str:
+    """The key of the submitted form; "" without a usable one."""
+    key = request.POST.get(FIELD, "")
+    return key if _KEY.fullmatch(key) else ""
+
+
+def act_once(request: "PageRequest", act: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+    """The answer of `act`; or of the first request with the same form, while it is kept.
+
+    Raises `Conflict` while the first one is running, and `Forbidden` where its answer may not be
+    given any more.
+    """
+    if request.method != "POST" or not (key := key_of(request)):
+        return act()
+    try:
+        with transaction.atomic():
+            claimed = idempotency.claim_key(_keyed(request, key))
+    except InProgress:
+        raise Conflict(_IN_PROGRESS, code="form_in_progress") from None
+    if isinstance(claimed, IdempotentResponse):
+        messages.info(request, REPEATED)
+        return _lead_to(request, claimed.headers["Location"])
+    try:
+        response = act()
+    except BaseException:
+        idempotency.release_key(claimed)
+        raise
+    _keep(claimed, response)
+    return response
+
+
+def redirect_with_secrets(
+    request: "PageRequest", shown: Mapping[str, str], view: str, **address: Any
+) -> HttpResponse:
+    """Leads to a page that shows the secrets once, by `take_secrets`."""
+    key = key_of(request) or new_key()
+    response = HttpResponseRedirect(f"{reverse(view, kwargs=address)}?{SHOWN}={key}")
+    setattr(response, _SECRETS, dict(shown))
+    if not key_of(request):  # not sent by a form of ours, so nothing else stores them
+        with transaction.atomic():
+            claimed = idempotency.claim_key(_keyed(request, key))
+        assert isinstance(claimed, Attempt)
+        _keep(claimed, response)
+    return response
+
+
+def take_secrets(request: "PageRequest") -> dict[str, str]:
+    """The secrets that the form before has made; empty where they were shown already."""
+    key = request.GET.get(SHOWN, "")
+    if request.method != "GET" or not _KEY.fullmatch(key):
+        return {}
+    return idempotency.take_secrets(request.caller, key)
+
+
+def _keyed(request: "PageRequest", key: str) -> IdempotentRequest:
+    """The form's content is part of its address, so that the same key with other content, as
+    after a step back, is another request."""
+    content = sorted(
+        (name, *values) for name, values in request.POST.lists() if name not in {FIELD, CSRF_FIELD}
+    )
+    files = [
+        (name, file.name, file.size)
+        for name in sorted(request.FILES)
+        for file in request.FILES.getlist(name)
+    ]
+    sent = idempotency.fingerprint(repr(content), repr(files))
+    return IdempotentRequest(request.caller, key, ("POST", request.path, sent), sent)
+
+
+def _keep(claimed: Attempt, response: HttpResponseBase) -> None:
+    """Store where the answer leads; a form that is shown again has done nothing."""
+    to = response.headers.get("HX-Redirect") or response.headers.get("Location")
+    if not to:
+        idempotency.release_key(claimed)
+        return
+    hidden = getattr(response, _SECRETS, {})
+    idempotency.store_response(
+        claimed,
+        status=idempotency.FORM_DONE,
+        answer=hidden or None,
+        headers={"Location": to},
+        secret=hidden.keys(),
+        relied_on=(),
+    )
+
+
+def _lead_to(request: "PageRequest", address: str) -> HttpResponse:
+    return HttpResponseClientRedirect(address) if request.htmx else HttpResponseRedirect(address)
