@@ -29,9 +29,9 @@ from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
 from tools.models import PersonSession, SingleSignOn
-from tools.web.pages import PageRequest, page
 from tools.ui.accounts import login, second_factors
 from tools.ui.inputs import FormInput, Widget
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"

@@ -17,9 +17,9 @@ from tools.accounts.login import login, single_sign_on
 from tools.accounts.login.single_sign_on import ProviderIdentity
 from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
-from tools.web.pages import PageRequest, address_of, page
 from tools.ui.accounts import reauthentication
 from tools.ui.accounts.login import continue_login, next_address
+from tools.web.pages import PageRequest, address_of, page
 from tools.web.reauthentication import Proof, proof
 
 LOGIN_PAGE, REDIRECT_PAGE = "accounts/login.html", "accounts/single_sign_on.html"

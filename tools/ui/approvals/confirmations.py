@@ -26,9 +26,9 @@ from tools.approvals.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
 from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes.scalars import money
-from tools.web.pages import PageRequest, page
 from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.display import VisiblePiece, impersonator_name, mixed_words, pretty, visible_pieces
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"

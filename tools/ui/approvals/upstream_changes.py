@@ -34,8 +34,8 @@ from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, ToolcribError
 from tools.models import Decision, OnDrift, Tool, UpstreamChange
-from tools.web.pages import PageRequest, page, page_or_results
 from tools.ui.display import pretty
+from tools.web.pages import PageRequest, page, page_or_results
 from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "approvals/upstream_changes.html", "approvals/upstream_change.html"

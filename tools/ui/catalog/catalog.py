@@ -31,8 +31,8 @@ from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Conflict, Malformed
 from tools.licensing.license_coverage import LowestTiers, lowest_tiers
 from tools.models import ToolStatus
-from tools.web.pages import PageRequest, current_snapshot, page, page_or_results, snapshot_of
 from tools.ui.display import pretty
+from tools.web.pages import PageRequest, current_snapshot, page, page_or_results, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 MOST_SHOWN = 8  # values of a facet before "more"

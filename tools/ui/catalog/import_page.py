@@ -42,7 +42,6 @@ from tools.definitions.servers import ServerTransport, read_server
 from tools.definitions.texts.lookalikes import make_visible
 from tools.errors import InvalidDefinition, ToolcribError
 from tools.models import EgressCredential, McpServer
-from tools.web.pages import PageRequest, page
 from tools.ui.catalog.import_form import (
     CREDENTIAL,
     VARIABLE,
@@ -51,6 +50,7 @@ from tools.ui.catalog.import_form import (
     read_form,
 )
 from tools.ui.display import definition_text
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 DIALECTS = {

@@ -34,7 +34,6 @@ from tools.insight.workflow_findings import findings_about
 from tools.models import Agent, Execution, ToolVersion
 from tools.policy.questions import EffectiveRequest
 from tools.shapes.scalars import money
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.catalog.tool_versions import signature_problem, upstream_context, versions_context
 from tools.ui.chains.chains import draw_definition, dry_run_lines, has_dry_run
 from tools.ui.display import diff_definitions, pretty
@@ -50,6 +49,7 @@ from tools.usage.usage_reports import (
     duration_percentiles,
     usage_report,
 )
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/tool.html"

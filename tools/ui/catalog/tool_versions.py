@@ -31,8 +31,8 @@ from tools.models import (
     ToolVersion,
     UpstreamChange,
 )
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.approvals.upstream_changes import side_by_side_diff, tool_origin
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/version_difference.html"

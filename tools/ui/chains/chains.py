@@ -26,10 +26,10 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import NotFound, ToolcribError
 from tools.models import Tool
 from tools.policy.questions import EffectiveRequest
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.chains.chain_drawing import ChainDrawing, draw_chain, inputs_of
 from tools.ui.display import pretty, truncate
 from tools.ui.inputs import form_values
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows.chain_dry_run import dry_run
 

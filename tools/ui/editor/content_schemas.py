@@ -15,9 +15,9 @@ from tools.catalog.sandbox import content_schemas
 from tools.definitions.values import strict_json
 from tools.errors import Malformed, ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
-from tools.web.pages import PageRequest, page
 from tools.ui.display import diff_texts, mixed_words, pretty, visible_pieces
 from tools.ui.inputs import FormInput, Widget, choices, form_values, place_errors
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "editor/content_schemas.html", "editor/content_schema.html"

@@ -22,7 +22,6 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import Conflict, InvalidDefinition, ToolcribError
 from tools.insight.draft_run import DraftRun, run_draft
 from tools.models import Tool
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.display import (
     DiffLine,
     diff_definitions,
@@ -35,6 +34,7 @@ from tools.ui.editor.argument_table import MOVES, NotAsTable, arrange_rows, rows
 from tools.ui.editor.argument_text import synchronize, write_as, write_text
 from tools.ui.editor.tool_drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import FormInput, Widget, form_values, parse_json_input
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 PARAMETERS_KEY = "test-parameters"

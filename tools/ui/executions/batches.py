@@ -26,10 +26,10 @@ from tools.errors import Malformed, ToolcribError
 from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
-from tools.web.pages import PageRequest, page
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import batches
 from tools.workflows.batches import BatchRow

@@ -26,10 +26,10 @@ from tools.execution import answer
 from tools.execution.outputs import readable_executions, redact_execution, redact_message
 from tools.models import Agent, Execution, ExecutionEvent, Resolution, Session
 from tools.models.execution_queryset import ExecutionQuerySet
-from tools.web.pages import PageRequest, page, page_or_results, snapshot_of
 from tools.ui.chains.chain_drawing import draw_run
 from tools.ui.display import format_duration, impersonator_name, output_text, pretty, truncate
 from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage
+from tools.web.pages import PageRequest, page, page_or_results, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import retries, session_actions
 

@@ -23,8 +23,8 @@ from tools.errors import Conflict, Gone, NotFound
 from tools.execution import answer, outputs
 from tools.execution.outputs import OutputContent, redact_execution
 from tools.models import Execution
-from tools.web.pages import PageRequest, page
 from tools.ui.display import pretty, truncate
+from tools.web.pages import PageRequest, page
 
 TEMPLATE = "executions/output.html"
 PIECE_BYTES = 32 * 1024

@@ -27,10 +27,10 @@ from tools.definitions.values.schedules import DAYS, build_schedule
 from tools.errors import Conflict, Malformed, NotFound, ToolcribError
 from tools.insight.group_effects import Effects, effects_of
 from tools.models import Agent, ToolGroup
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.display import DiffLine, diff_texts, pretty
 from tools.ui.groups.week_chart import week_chart
 from tools.ui.inputs import FormInput, Widget, form_values, place_errors, split_names
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"

@@ -11,10 +11,10 @@ from django.urls import reverse
 from audit.log import log_status
 from config.local.unix_accounts import missing_separation
 from tools.accounts.login import second_factors
-from tools.web.pages import PageRequest
 from tools.ui.licenses import licenses
 from tools.ui.settings import sandbox
 from tools.ui.settings.sandbox import Notice
+from tools.web.pages import PageRequest
 from tools.web.probes import CHECKS
 from tools.worker import reaper
 

@@ -20,13 +20,13 @@ from tools.definitions.results import Status
 from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.shapes.scalars import money
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, line_chart, stacked_chart
 from tools.ui.display import format_duration
 from tools.ui.executions.executions import FAILED, LARGE_FIELDS
 from tools.ui.home.health import health_components
 from tools.usage import recent_activity
 from tools.usage.recent_activity import MOST_COUNTED, Series, UsageStatistics
+from tools.web.pages import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/home.html"
 ROWS = 5

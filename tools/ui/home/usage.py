@@ -15,7 +15,6 @@ from django.views.decorators.http import require_safe
 from tools.accounts.user_permissions import may
 from tools.errors import Malformed
 from tools.shapes.scalars import money
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.charts import Chart, stacked_chart
 from tools.usage.usage_reports import (
     DIMENSIONS,
@@ -27,6 +26,7 @@ from tools.usage.usage_reports import (
     usage_ranking,
     usage_report,
 )
+from tools.web.pages import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/usage.html"
 PAGE_SIZE = 100

@@ -29,9 +29,9 @@ from tools.knowledge.entity_statements import Relation, StatementValue
 from tools.knowledge.graph_documents import Syntax
 from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.layout import LayoutBox, LayoutDrawing, draw_layout, edge_boxes, shorten_name
 from tools.ui.playground.call_form import default_group, default_state
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 SEARCH_TEMPLATE = "knowledge/knowledge.html"

@@ -20,8 +20,8 @@ from tools.errors import Malformed, TooLarge, ToolcribError
 from tools.knowledge.entity_index import local_name
 from tools.knowledge.graph_documents import MOST_FLAWS, Syntax
 from tools.ui import sealed_forms
-from tools.web.pages import PageRequest, page
 from tools.ui.knowledge.knowledge import entity_url
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "knowledge/knowledge_import.html"

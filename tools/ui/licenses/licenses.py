@@ -29,9 +29,9 @@ from tools.licensing.license_coverage import includes
 from tools.licensing.licenses import TierImpact
 from tools.licensing.tool_kinds import kinds_in, names_of, passing
 from tools.models import LicenseTier, Organization, User
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.licenses.tiers import UNDO_KEY, impact_context, keep_undo, require_superuser, undo_key
 from tools.ui.settings.sandbox import Notice, manages_tools
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/licenses.html"

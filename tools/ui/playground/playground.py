@@ -28,7 +28,6 @@ from tools.execution.call import Call
 from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.shapes.executions import execution_shape, refusal_shape
-from tools.web.pages import PageRequest, address_of, page
 from tools.ui.display import format_duration, pretty, truncate
 from tools.ui.executions.executions import execution_context
 from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
@@ -41,6 +40,7 @@ from tools.ui.playground.replay import (
     from_record,
 )
 from tools.ui.playground.snippets import Snippet, code_snippets
+from tools.web.pages import PageRequest, address_of, page
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "playground/playground.html"

@@ -21,7 +21,6 @@ from tools.catalog.mcp.mcp_values import MOST_VALUES, SEALED, shown_values
 from tools.definitions.servers import MASK
 from tools.errors import ToolcribError
 from tools.models import CredentialScope, McpServer, OnDrift, Transport
-from tools.web.pages import PageRequest, page
 from tools.ui.inputs import (
     DEFAULT,
     GROUPS,
@@ -35,6 +34,7 @@ from tools.ui.inputs import (
     place_errors,
 )
 from tools.ui.servers.servers import TRANSPORTS
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 FORM_TEMPLATE, CREDENTIALS_TEMPLATE = "servers/server_form.html", "servers/server_credentials.html"

@@ -22,7 +22,6 @@ from tools.definitions.mcp.listed_tools import review_digest
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed
 from tools.models import McpServer, Tool
-from tools.web.pages import PageRequest, page
 from tools.ui.display import DefinitionText, VisiblePiece, definition_text, pretty, visible_pieces
 from tools.ui.inputs import (
     DEFAULT,
@@ -36,6 +35,7 @@ from tools.ui.inputs import (
     parse_name_choice,
     place_errors,
 )
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "servers/server_import.html"

@@ -20,9 +20,9 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.shapes.catalog import mcp_server_shape
-from tools.web.pages import PageRequest, page
 from tools.ui.display import SourceStatus, VisiblePiece, visible_pieces
 from tools.ui.servers.server_import import ListedTool, listed_tools
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, SERVER_TEMPLATE, REMOVE_TEMPLATE = (

@@ -29,7 +29,6 @@ from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
 from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import default_client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
-from tools.web.pages import PageRequest, page
 from tools.ui.display import (
     SourceStatus,
     VisiblePiece,
@@ -49,6 +48,7 @@ from tools.ui.inputs import (
     parse_name_choice,
     place_errors,
 )
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, SERVICE_TEMPLATE = "servers/services.html", "servers/service.html"

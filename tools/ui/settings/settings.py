@@ -25,11 +25,11 @@ from tools.accounts.user_permissions import may, require
 from tools.errors import Forbidden, ToolcribError
 from tools.insight.workflow_findings import findings
 from tools.models import Organization
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.display import truncate
 from tools.ui.home.health import health_components
 from tools.ui.inputs import FormInput, Widget, choices, form_values
 from tools.web.field_actions import LIMITS, WORKSPACE_QUOTA, change_organization_fields
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE, FORM_TEMPLATE = "settings/settings.html", "settings/settings_organization.html"

@@ -21,9 +21,9 @@ from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution import answer, outputs
 from tools.execution.call import Call
 from tools.models import Execution
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.display import VisiblePiece, visible_pieces
 from tools.ui.playground.call_form import default_group, default_state
+from tools.web.pages import PageRequest, page, snapshot_of
 
 DIRECTORY_TEMPLATE, FILE_TEMPLATE = "settings/workspace.html", "settings/workspace_file.html"
 READ_TOOL = "read_file"

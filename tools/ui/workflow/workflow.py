@@ -22,7 +22,6 @@ from tools.catalog.workflow.workflow import (
     graph,
 )
 from tools.insight.workflow_findings import findings
-from tools.web.pages import PageRequest, page, snapshot_of
 from tools.ui.layout import (
     LABEL,
     LayoutBox,
@@ -32,6 +31,7 @@ from tools.ui.layout import (
     edge_label,
     shorten_name,
 )
+from tools.web.pages import PageRequest, page, snapshot_of
 
 TEMPLATE = "workflow/workflow.html"
 MOST_FINDINGS = 100

@@ -18,9 +18,9 @@ from tools.definitions.texts.names import WILDCARD
 from tools.insight.explain import subject_of
 from tools.insight.workflow_simulator import MOST_STEPS, Walk, walked
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
-from tools.web.pages import PageRequest, page
 from tools.ui.workflow.explanations import explainable_agents, split_names
 from tools.ui.workflow.workflow import draw_workflow
+from tools.web.pages import PageRequest, page
 
 TEMPLATE = "workflow/workflow_simulator.html"
 PAGE_SIZE = 25
