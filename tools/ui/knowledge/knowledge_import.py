@@ -56,7 +56,7 @@ class KnowledgeImportPage:
 
 
 @proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def import_page(request: PageRequest) -> HttpResponse:
     require(request.caller, "add_knowledgeentry")

@@ -115,7 +115,7 @@ def require_superuser(request: PageRequest) -> None:
 
 
 @proof(Proof.NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
     """GET shows the form and, once it is filled in, the impact preview; POST saves it."""

@@ -128,13 +128,13 @@ def refresh_tools(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 @proof(Proof.NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def remove_server(request: PageRequest, name: str) -> HttpResponseBase:
     """Delete the server, after a confirmation page; refused while tools use it."""
     require(request.caller, "delete_mcpserver")
     row = _find_server(request, name)
-    if request.method == "GET":
+    if request.method != "POST":
         tools = list(mcp_servers.tools_of(row).values_list("name", flat=True))
         return render(request, REMOVE_TEMPLATE, {"row": row, "tools": tools})
     mcp_servers.delete_server(row=row, by=actor_of(request.caller))
