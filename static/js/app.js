@@ -123,3 +123,24 @@ document.addEventListener("click", (event) => {
     () => location.assign(link.href),
   );
 });
+
+// Rows of a form: a further one is a copy of the last, which is empty. Without this file a form has
+// some empty rows, and gets more when it is saved.
+const offerRows = () => {
+  for (const button of document.querySelectorAll("[data-adds-row]")) button.hidden = false;
+};
+offerRows();
+document.addEventListener("htmx:afterSettle", offerRows);
+document.addEventListener("click", (event) => {
+  const rows = event.target.closest("[data-adds-row]")?.closest("[data-rows]").querySelectorAll("[data-row]");
+  if (!rows) return;
+  const row = rows[rows.length - 1].cloneNode(true);
+  for (const part of row.querySelectorAll("[name], [id], [for]")) {
+    for (const name of ["name", "id", "for"]) {
+      if (part.hasAttribute(name)) part.setAttribute(name, part.getAttribute(name).replace(/-\d+-/, `-${rows.length}-`));
+    }
+    if (part.matches("input")) part.value = "";
+  }
+  rows[rows.length - 1].after(row);
+  row.querySelector("input").focus();
+});

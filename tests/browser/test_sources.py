@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.test_pages import BARE
 from tests.stubs.mcp import McpStub, mcp_serving
 from tests.ui.sources import Author, announced_tool
-from tools.models import Organization, Tool, ToolService
+from tools.models import McpServer, Organization, Tool, ToolService
 
 pytestmark = pytest.mark.part("browser")
 
@@ -40,6 +40,21 @@ def test_a_server_is_registered_read_and_imported(
     page.locator("[name=do][value=import]").click()
     expect(page.get_by_role("link", name="repeat")).to_be_visible()
     assert Tool.objects.filter(organization=place, name="repeat", type="mcp-tool").exists()
+
+
+def test_a_form_gets_as_many_rows_as_are_needed(page: Page, place: Organization) -> None:
+    page.goto("/servers/new/")
+    page.locator("[name=name]").fill("far")
+    page.locator("[name=url]").fill("https://mcp.example/mcp")
+    for number in range(4):
+        if number == 3:
+            page.get_by_role("button", name="Add a row").click()
+        page.locator(f"[name=headers-{number}-name]").fill(f"X-Key-{number}")
+        page.locator(f"[name=headers-{number}-value]").fill("swordfish")
+    page.locator("form.editor button.primary").click()
+    expect(page.locator("[data-note=message-success]")).to_contain_text("far")
+    row = McpServer.objects.get(organization=place, name="far")
+    assert sorted(row.headers) == [f"X-Key-{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("page", [BARE], indirect=True)

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from audit.events import Outcome
+from audit.models import AuditRecord
+from tests import factories
 from tests.ui.pages import notes, text
+from tests.ui.sources import server
 from tools.messaging import message_channels
 from tools.models import Agent, MessageChannel, Organization
 
@@ -73,6 +77,52 @@ def test_another_person_is_not_shown_the_secret(admin_client: Client, client_of:
     other = client_of("tools.change_messagechannel")
     assert "whsec_" not in text(other.get(shown))
     assert "whsec_" in text(admin_client.get(shown))
+
+
+SERVER = {
+    "name": "near", "url": "https://near.example/mcp", "credential_scope": "agent",
+    "on_drift": "refuse", "check_every_s": "30", "group_kind": "default",
+}  # fmt: skip
+SERVICE = {
+    "id": "rag", "request_queue": "asked", "response_queue": "answered", "groups_kind": "default"
+}  # fmt: skip
+HEADER = {"headers-0-name": "X-Key", "headers-0-kind": "value", "headers-0-value": "swordfish"}
+ACTIONS = {  # every one that creates or replaces something, or gives it
+    "/agents/new/": {"slug": "counter", "groups": "default"},
+    "/agents/{agent}/give": {"kind": "permission", "names": "mail.send"},
+    "/agents/{agent}/tokens": {"label": "mail server", "days": "7", "scope": "execute"},
+    "/channels/new/?kind=webhook": NEW_CHANNEL,
+    "/channels/desk/key": {},
+    "/groups/new/": {"name": "reading", "do": "save"},
+    "/keys/": {},
+    "/schemas/new/": {"name": "order", "kind": "json-schema", "document": "{{}}"},
+    "/servers/far/client/": {
+        "client_id": "me",
+        "client_secret": "x",
+        "grant": "client_credentials",
+    },
+    "/servers/far/credentials/": {"owner": "{agent}"} | HEADER,
+    "/servers/new/": SERVER | HEADER,
+    "/services/new/": SERVICE,
+}
+
+
+@pytest.mark.parametrize("address", ACTIONS)
+def test_each_action_is_done_once_by_a_form_that_is_sent_twice(
+    admin_client: Client, organization: Organization, agent: Agent, address: str
+) -> None:
+    server(organization, "far", "https://mcp.example/mcp", credential_scope="agent")
+    said = {"name": "desk", "kind": "inbox", "recipients": ["ada"]}
+    by = factories.actor(organization)
+    message_channels.create_channel(organization=organization, channel=said, by=by)
+    form = {name: value.format(agent=agent.slug) for name, value in ACTIONS[address].items()}
+    records = AuditRecord.objects.filter(organization=organization.slug, outcome=Outcome.CHANGED)
+    before = records.count()
+    first = send(admin_client, address.format(agent=agent.slug), form)
+    done = records.count()
+    assert first.status_code == 302 and done > before
+    second = send(admin_client, address.format(agent=agent.slug), form)
+    assert second["Location"] == first["Location"] and records.count() == done
 
 
 @pytest.mark.parametrize("address", ["/agents/new/", "/channels/new/", "/profile/"])

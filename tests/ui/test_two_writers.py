@@ -9,9 +9,16 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.ui.pages import form_fields, notes
+from tests.ui.pages import form_fields, notes, text
+from tests.ui.sources import server
+from tools.catalog.groups import save_group
+from tools.catalog.mcp import mcp_consents
+from tools.catalog.mcp.mcp_catalog import catalog_servers
+from tools.catalog.mcp.mcp_values import opened_values
+from tools.catalog.sandbox import content_schemas
+from tools.catalog.services import services
 from tools.messaging import message_channels
-from tools.models import Agent, Organization
+from tools.models import Agent, McpServer, Organization
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,70 @@ def make_channel(organization: Organization) -> None:
     message_channels.create_channel(organization=organization, channel=said, by=by)
 
 
+def make_server(organization: Organization) -> None:
+    server(organization, "far", "https://mcp.example/mcp")
+
+
+def make_client(organization: Organization) -> None:
+    make_server(organization)
+    row = McpServer.objects.get(organization=organization, name="far")
+    given = {"client_id": "me", "client_secret": "swordfish"}
+    mcp_consents.set_client(row=row, client=given, by=factories.actor(organization))
+
+
+def make_service(organization: Organization) -> None:
+    said = {"id": "rag", "request_queue": "asked", "response_queue": "answered"}
+    by = factories.actor(organization)
+    services.create_service(organization=organization, service=said, by=by)
+
+
+def make_schema(organization: Organization) -> None:
+    said = {"name": "order", "document": {"type": "object"}}
+    by = factories.actor(organization)
+    content_schemas.create_schema(organization=organization, schema=said, by=by)
+
+
+def make_group(organization: Organization) -> None:
+    save_group(organization=organization, name="reading", by=factories.actor(organization))
+
+
 EDIT_FORMS = {
+    "client": EditForm(
+        "/servers/far/client/", {"client_id": "you"}, {"grant": "client_credentials"}, make_client
+    ),
+    "group": EditForm(
+        "/groups/change/reading",
+        {"schedule": "mon,tue 09:00-17:00"},
+        {"description": "Reads"},
+        make_group,
+        {"do": "save"},
+    ),
+    "limits": EditForm(
+        "/agents/{agent}/bounds/",
+        {"allowances-0-amount": "5", "allowances-0-kind": "cost"},
+        {"allowances-0-amount": "7", "allowances-0-kind": "calls"},
+    ),
+    "organization": EditForm(
+        "/settings/organization/", {"minimum_isolation": "Restricted"}, {"name": "Rocket"}
+    ),
+    "schema": EditForm(
+        "/schemas/order/edit/",
+        {"document": '{\n  "type": "array"\n}'},
+        {"document": '{\n  "type": "string"\n}'},
+        make_schema,
+    ),
+    "server": EditForm(
+        "/servers/far/edit/",
+        {"on_drift": "serve", "group_kind": "these", "group": "a, b"},
+        {"check_every_s": "45"},
+        make_server,
+    ),
+    "service": EditForm(
+        "/services/rag/edit/",
+        {"request_queue": "other"},
+        {"config_params": "language optional"},
+        make_service,
+    ),
     "agent": EditForm(
         "/agents/{agent}/edit/", {"max_in_flight": "3"}, {"description": "Counts parts"}
     ),
@@ -79,3 +149,24 @@ def test_a_form_with_an_altered_memory_writes_nothing(
     sent = form_fields(admin_client.get(edit_form.address)) | edit_form.also | edit_form.yours
     answer = admin_client.post(edit_form.address, sent | {"filled_from": "forged"})
     assert answer.status_code == 409
+
+
+def key_row(at: int, value: str) -> dict[str, str]:
+    key = f"headers-{at}"
+    return {f"{key}-name": "X-Key", f"{key}-kind": "value", f"{key}-value": value}
+
+
+def test_a_secret_that_another_person_replaced_is_not_taken_back(
+    admin_client: Client, organization: Organization
+) -> None:
+    make_server(organization)
+    address = "/servers/far/edit/"
+    admin_client.post(address, form_fields(admin_client.get(address)) | key_row(0, "swordfish"))
+    before = form_fields(admin_client.get(address))
+    admin_client.post(address, before | key_row(0, "hammerhead"))
+    answer = admin_client.post(address, before | {"check_every_s": "45"})
+    assert answer.status_code == 409 and "X-Key" in text(answer)
+    assert "swordfish" not in text(answer) and "hammerhead" not in text(answer)
+    assert admin_client.post(address, form_fields(answer)).status_code == 302
+    own = catalog_servers(organization.pk)["far"].own
+    assert opened_values(own, organization.pk)[0] == {"X-Key": "hammerhead"}

@@ -185,22 +185,22 @@ def only_weakens(changes: Mapping[str, Any]) -> bool:
 
 
 @transaction.atomic
-def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -> Agent:
-    """Set `description`, `strict`, `max_in_flight` or `active`. A suspended agent is refused at
-    once; the `reason` is in the audit record."""
+def change_agent(*, agent: Agent, by: Actor, reason: str = "", **changes: Any) -> bool:
+    """Set `description`, `strict`, `max_in_flight` or `active`: whether something changed. A
+    suspended agent is refused at once; the `reason` is in the audit record."""
     if "max_in_flight" in changes:
         read_bound("max_in_flight", changes["max_in_flight"])
     Organization.objects.next_revision(agent.organization_id)
     before = Agent.objects.values(*changes).get(pk=agent.pk)
-    if before == changes and not reason:
-        return agent
+    if before == changes:
+        return False
     for field, value in changes.items():
         setattr(agent, field, value)
     agent.save(update_fields=list(changes))
     suspended = changes.get("active") is False
     event = Event.AGENT_SUSPEND if suspended else Event.AGENT_CHANGE
     record_change(event, agent.slug, by, before, changes, **({"reason": reason} if reason else {}))
-    return agent
+    return True
 
 
 @transaction.atomic
@@ -292,9 +292,10 @@ def rotate_token(
 
 
 @transaction.atomic
-def revoke_token(*, token: Token, by: Actor) -> None:
-    """Refused from the next request on. Safe to repeat."""
-    if token.revoked_at is None:
+def revoke_token(*, token: Token, by: Actor) -> bool:
+    """Refused from the next request on. Safe to repeat: whether something changed."""
+    changed = token.revoked_at is None
+    if changed:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
         after = {"revoked_at": token.revoked_at}
@@ -302,3 +303,4 @@ def revoke_token(*, token: Token, by: Actor) -> None:
         record_change(
             Event.TOKEN_REVOKE, token.user.username, by, {"revoked_at": None}, after, **named
         )
+    return changed

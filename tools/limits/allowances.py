@@ -96,9 +96,10 @@ def _status_of(
 
 
 @transaction.atomic
-def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> None:
+def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> bool:
     """`budget` sets the one limit on the cost of all tools, None removes it. `quotas` replaces
-    every other limit; those on the cost of all tools too, where the list names one.
+    every other limit; those on the cost of all tools too, where the list names one. Whether
+    something changed.
 
     What is used stays counted when an amount changes. Raises `Malformed`, `NotFound`.
     """
@@ -106,6 +107,8 @@ def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> No
     rows = {_key(row): row for row in _lock_allowances(agent)}
     held = {key: row.amount for key, row in rows.items()}
     wanted = _amounts_after(held, changes)
+    if wanted == held:
+        return False
     _check_tools(agent, {key[0] for key in wanted.keys() - rows.keys()} - {""})
     _remove([row for key, row in rows.items() if key not in wanted])
     for key, amount in wanted.items():
@@ -117,6 +120,7 @@ def set_allowances(*, agent: Agent, by: Actor, changes: Mapping[str, Any]) -> No
         subject=agent.slug,
         details=dict(difference(_describe_all(held), _describe_all(wanted))),
     )
+    return True
 
 
 def _describe_all(amounts: Mapping[Key, Decimal]) -> dict[str, Any]:

@@ -8,9 +8,7 @@ from typing import Any
 from django.http import QueryDict
 
 from tools.definitions.values import strict_json
-
-DEFAULT, THESE, NONE = "default", "these", "none"
-GROUPS = ((DEFAULT, "default"), (THESE, "these:"), (NONE, "none: only through *"))
+from tools.web.form_fields import chosen_names
 
 
 class Widget(StrEnum):
@@ -54,10 +52,7 @@ def split_names(text: str) -> list[str]:
 
 
 def parse_name_choice(kind: str, text: str) -> list[str] | None:
-    """Absent, empty and given lists differ (ruling 2)."""
-    if kind == NONE:
-        return []
-    return split_names(text) if kind == THESE else None
+    return chosen_names(kind, split_names(text))
 
 
 def parse_json_input(one: FormInput, default: Any) -> Any:

@@ -5,7 +5,8 @@ meanwhile, and shown beside it.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,20 +15,41 @@ from django.core.exceptions import ValidationError
 from django.utils.crypto import salted_hmac
 
 from tools.definitions.values import strict_json
+from tools.definitions.values.schedules import DAYS
 
 MOST_NAMES, LONGEST_NAME = 200, 100
 LONGEST_TEXT = 20_000
 KEPT_SECRET, NO_SECRET = "••• (set)", ""
+TYPE_AGAIN = "It is not kept in the page: type it again."
+SPARE_ROWS = 3  # empty ones at the end of a form's rows
+MARKED_ROWS = "See the marked rows."
+DEFAULT_NAMES, THESE_NAMES, NO_NAMES = "default", "these", "none"
+GROUP_CHOICES = (
+    (DEFAULT_NAMES, "default"),
+    (THESE_NAMES, "these:"),
+    (NO_NAMES, "none: only through *"),
+)
+STATE_CHOICES = ((DEFAULT_NAMES, "every state"), (THESE_NAMES, "these:"), (NO_NAMES, "never"))
 _DIGEST_SALT = "tools.web.form_fields"
+_WINDOW = re.compile(
+    r"(?:(?P<days>[a-z][a-z ,-]*?)\s+)?(?P<begin>\d\d:\d\d)\s*(?:-|–|to)\s*(?P<end>\d\d:\d\d)"
+)
 
 
 class NamesField(forms.CharField):
     """Names with commas between them. None for an empty field where `none_if_empty`."""
 
-    def __init__(self, *, most: int = MOST_NAMES, none_if_empty: bool = False, **options: Any):
+    def __init__(
+        self,
+        *,
+        most: int = MOST_NAMES,
+        longest: int = LONGEST_NAME,
+        none_if_empty: bool = False,
+        **options: Any,
+    ) -> None:
         options.setdefault("required", False)
         super().__init__(max_length=LONGEST_TEXT, **options)
-        self.most, self.none_if_empty = most, none_if_empty
+        self.most, self.longest, self.none_if_empty = most, longest, none_if_empty
 
     def prepare_value(self, value: Any) -> Any:
         return value if value is None or isinstance(value, str) else ", ".join(value)
@@ -41,8 +63,8 @@ class NamesField(forms.CharField):
         return None if self.none_if_empty and not names else names
 
     def run_validators(self, value: Any) -> None:
-        if len(value) > self.most or any(len(name) > LONGEST_NAME for name in value):
-            raise ValidationError(f"At most {self.most} names of {LONGEST_NAME} characters.")
+        if len(value) > self.most or any(len(name) > self.longest for name in value):
+            raise ValidationError(f"At most {self.most} names of {self.longest} characters.")
 
 
 class LinesField(forms.CharField):
@@ -100,8 +122,22 @@ class SecretField(forms.CharField):
         self.widget.attrs.update({"autocomplete": "new-password", "spellcheck": "false"})
 
 
+class Checkboxes(forms.CheckboxSelectMultiple):
+    template_name = "_parts/checkboxes.html"
+
+
+class OpenChoiceField(forms.ChoiceField):
+    """A choice; any other text is refused by the action, which names the choices."""
+
+    def valid_value(self, value: str) -> bool:
+        return True
+
+
 class NumberField(forms.CharField):
     """A number as it was typed where it cannot be one, which the action then refuses by name."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return text_of(self, value) if isinstance(value, float | Decimal) else value
 
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
@@ -116,11 +152,146 @@ class NumberField(forms.CharField):
         """The action does."""
 
 
+class OpeningHoursField(LinesField):
+    """Opening windows, one a line: `mon-fri 09:00-17:00`; without days it is every day."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.widget.attrs["class"] = "mono"
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        return "\n".join(window_line(one) if isinstance(one, dict) else str(one) for one in value)
+
+    def to_python(self, value: Any) -> Any:
+        windows, errors = [], []
+        for number, line in enumerate(str(value or "").splitlines(), start=1):
+            found = _WINDOW.fullmatch(line.strip().lower())
+            if found is not None:
+                days = {"days": _days(found["days"])} if found["days"] else {}
+                windows.append({**days, "from": found["begin"], "to": found["end"]})
+            elif line.strip():
+                errors.append(f"Line {number} is no window such as mon-fri 09:00-17:00.")
+        if errors:
+            raise ValidationError(errors)
+        return windows
+
+
+def window_line(window: Any) -> str:
+    days = ",".join(window["days"]) + " " if "days" in window else ""
+    return f"{days}{window['from']}-{window['to']}"
+
+
+def _days(text: str) -> list[str]:
+    """`mon-fri` is five days; an unknown day stays, and the rules of windows refuse it."""
+    days: list[str] = []
+    for part in re.split(r"[ ,]+", text.strip(" ,")):
+        first, dash, last = part.partition("-")
+        if dash and first in DAYS and last in DAYS and DAYS.index(first) <= DAYS.index(last):
+            days += DAYS[DAYS.index(first) : DAYS.index(last) + 1]
+        else:
+            days.append(part[:20])
+    return days
+
+
+class RowsWidget(forms.Widget):
+    """Rows of texts, named `<field>-<row>-<column>`, with some empty ones at the end."""
+
+    use_fieldset = True
+
+    def __init__(self, template: str, columns: tuple[str, ...], needs: tuple[str, ...], most: int):
+        super().__init__()
+        self.template_name, self.columns, self.needs, self.most = template, columns, needs, most
+        self.errors: Mapping[str, str] = {}  # by `RowsField.key`
+        self.show: Callable[[int, dict[str, str]], dict[str, Any]]
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> list[dict[str, str]]:
+        """The rows with a text in one of the columns that a row needs."""
+        rows = [
+            {column: str(data.get(f"{name}-{at}-{column}", "")).strip() for column in self.columns}
+            for at in range(self.most)
+        ]
+        return [row for row in rows if any(row[column] for column in self.needs)]
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        context = super().get_context(name, None, attrs)
+        rows = list(value or ())
+        spare = max(0, min(SPARE_ROWS, self.most - len(rows)))
+        rows += [dict.fromkeys(self.columns, "") for _ in range(spare)]
+        context["widget"]["rows"] = [
+            row | self.show(at, row) | {"key": f"{name}-{at}"} for at, row in enumerate(rows)
+        ]
+        return context
+
+
+class RowsField(forms.Field):
+    """Rows of a table. `read` makes the value of them; its errors are shown at the rows."""
+
+    widget: RowsWidget
+
+    def __init__(self, widget: RowsWidget, **options: Any) -> None:
+        super().__init__(widget=widget, required=False, **options)
+
+    def __deepcopy__(self, memo: Any) -> "RowsField":
+        copied: RowsField = super().__deepcopy__(memo)
+        copied.widget.show = copied.show
+        return copied
+
+    def key(self, at: int, row: Mapping[str, str]) -> str:
+        return str(at)
+
+    def show(self, at: int, row: dict[str, str]) -> dict[str, Any]:
+        """What the template reads beside the texts of the row."""
+        return {"error": self.widget.errors.get(self.key(at, row), "")}
+
+    def mark(self, key: str, error: str) -> None:
+        self.widget.errors = {**self.widget.errors, key: error}
+
+    def marks(self, rows: Sequence[dict[str, str]], inside: str, error: str) -> bool:
+        """Whether the error of a refusal was set at the row that it is about."""
+        if found := inside in (self.key(at, row) for at, row in enumerate(rows)):
+            self.mark(inside, error)
+        return found
+
+    def to_python(self, value: Any) -> Any:
+        read = self.read(list(value or ()))
+        if self.widget.errors:
+            raise ValidationError(MARKED_ROWS)
+        return read
+
+    def read(self, rows: list[dict[str, str]]) -> Any:
+        raise NotImplementedError
+
+    def text(self, value: Any) -> str:
+        """The rows as text, to be compared and to be shown."""
+        raise NotImplementedError
+
+    def conflict_texts(self, before: str, theirs: str, yours: str) -> list[str]:
+        """What a reader sees of three texts."""
+        return [before, theirs, yours]
+
+
+def digest_of(secret: str) -> str:
+    return salted_hmac(_DIGEST_SALT, secret, algorithm="sha256").hexdigest()
+
+
+def name_choice(names: Sequence[str] | None) -> tuple[str, list[str]]:
+    """A list of groups as a choice and names: absent, empty and given lists differ (ruling 2)."""
+    choice = DEFAULT_NAMES if names is None else THESE_NAMES if names else NO_NAMES
+    return choice, [*(names or ())]
+
+
+def chosen_names(choice: str, names: list[str]) -> list[str] | None:
+    return {NO_NAMES: [], THESE_NAMES: names}.get(choice)
+
+
 def text_of(field: forms.Field, value: Any) -> str:
     """A value of the field as text; of a secret, a keyed digest."""
     if isinstance(field, SecretField):
-        digest = salted_hmac(_DIGEST_SALT, str(value), algorithm="sha256")
-        return digest.hexdigest() if value else NO_SECRET
+        return digest_of(str(value)) if value else NO_SECRET
+    if isinstance(field, RowsField):
+        return field.text(value)
     if isinstance(field, forms.BooleanField):
         return "yes" if value else "no"
     if value is None or value == "":

@@ -7,7 +7,7 @@ the action, in one transaction that holds the lock that every change of the orga
 for `If-Match` in the API.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,12 +23,19 @@ from django.urls import reverse
 
 from tools.errors import ChangedMeanwhile, ToolcribError
 from tools.models import Organization
-from tools.web.form_fields import SecretField, shown_text, text_of
+from tools.web.form_fields import (
+    MARKED_ROWS,
+    TYPE_AGAIN,
+    RowsField,
+    SecretField,
+    shown_text,
+    text_of,
+)
 from tools.web.pages import PageRequest
+from tools.web.secret_values import SecretValuesField
 
 FILLED_FROM = "filled_from"
 NOTHING_CHANGED = "Nothing changed."
-_TYPE_AGAIN = "It is not kept in the page: type it again."
 _SALT = "tools.web.forms"
 
 
@@ -50,6 +57,7 @@ class FieldConflict:
 class FilledForm(forms.BaseForm):
     """A form that knows what it was filled from. `stored_values` and `act` are its subject."""
 
+    stored: Mapping[str, Any] = {}  # what it is filled from
     sent: dict[str, str] | None = None  # the values that the submitted form was filled from
     conflicts: tuple[FieldConflict, ...] = ()
     error_fields: ClassVar[Mapping[str, str]] = {}  # from a field of the API to one of the form
@@ -74,7 +82,7 @@ class FilledForm(forms.BaseForm):
     @property
     def filled_from(self) -> str:
         """What the form carries: the values it was filled from, signed."""
-        values = self.sent if self.sent is not None else self._texts(self.initial)
+        values = self.sent if self.sent is not None else self._texts(self.stored or self.initial)
         return signing.dumps(values, salt=_SALT, compress=True)
 
     def read_filled_from(self, token: str) -> None:
@@ -86,23 +94,38 @@ class FilledForm(forms.BaseForm):
     def write(self, values: dict[str, Any]) -> Any:
         """What `act` returns, None where nothing differs. Raises `ToolcribError`: one of them is
         `ChangedMeanwhile`, with `conflicts` set."""
+        if self.is_new:
+            return self.act(values)
         with transaction.atomic():
             self.lock()
-            now = {} if self.is_new else self.stored_values()
+            now = self.stored_values()
             self._check_unchanged(now, values)
             changes = {
                 name: value for name, value in values.items() if self._differs(name, value, now)
             }
-            return self.act(changes) if changes or self.is_new else None
+            return self.act(changes) if changes else None
 
     def place_refusal(self, refusal: ToolcribError) -> None:
         """Show each error at its field; the error of a nested field at the nearest one around."""
         for flaw in refusal.field_errors():
             name, inside = self._field_of(flaw["field"])
+            if name and self._mark_row(name, inside, flaw["message"]):
+                continue
             words = f"{inside} {flaw['message']}".strip() if name else flaw["message"]
             if not name and flaw["field"]:
                 words = f"{flaw['field']}: {words}"
             self.add_error(name, words)
+
+    def _mark_row(self, name: str, inside: str, error: str) -> bool:
+        field = self.fields[name]
+        if not isinstance(field, RowsField) or not field.marks(self[name].value(), inside, error):
+            return False
+        self._add_once(name, MARKED_ROWS)
+        return True
+
+    def _add_once(self, name: str, error: str) -> None:
+        if error not in self.errors.get(name, ()):
+            self.add_error(name, error)
 
     def _differs(self, name: str, value: Any, now: Mapping[str, Any]) -> bool:
         field = self.fields[name]
@@ -115,13 +138,16 @@ class FilledForm(forms.BaseForm):
             return
         texts, found = self._texts(now), []
         for name, theirs in texts.items():
-            field, before = self.fields[name], self.sent.get(name, "")
-            if theirs == before:
+            if theirs == self.sent.get(name):
                 continue
+            field, before = self.fields[name], self.sent.get(name, "")
             yours = text_of(field, typed[name]) if name in typed else before
-            shown = [shown_text(field, text) for text in (before, theirs, yours)]
             if isinstance(field, SecretField):
                 shown = ["set" if before else "", "another one", "typed" if yours else ""]
+            elif isinstance(field, RowsField):
+                shown = field.conflict_texts(before, theirs, yours)
+            else:
+                shown = [shown_text(field, text) for text in (before, theirs, yours)]
             found.append(FieldConflict(str(field.label), *shown))
         if found:
             self._keep_typed(now, typed)
@@ -171,9 +197,13 @@ class ActionForm(FilledForm, forms.Form):
     changes: dict[str, Any] = {}  # that it was called with
     status = 200
     refused = False
+    code = ""  # of the refusal
 
-    def __init__(self, request: PageRequest, row: Any = None, **options: Any) -> None:
-        posted = request.method == "POST"
+    def __init__(
+        self, request: PageRequest, row: Any = None, *, sent: bool = True, **options: Any
+    ) -> None:
+        """`sent` where the request, if it is a POST, is of this form of the page."""
+        posted = sent and request.method == "POST"
         self.request, self.row = request, row
         super().__init__(
             request.POST if posted else None,
@@ -187,7 +217,11 @@ class ActionForm(FilledForm, forms.Form):
                     field.widget.attrs
                 )
         if not self.is_new:
-            self.initial = self.stored_values() | (options.get("initial") or {})
+            self.stored = self.stored_values()
+            self.initial = self.stored | (options.get("initial") or {})
+            for name, field in self.fields.items():
+                if isinstance(field, SecretValuesField):
+                    field.stored = self.stored[name]
         if posted and not self.is_new:
             self.read_filled_from(request.POST.get(FILLED_FROM, ""))
 
@@ -214,22 +248,36 @@ class ActionForm(FilledForm, forms.Form):
         try:
             self.result = self.write(_with_plain_lines(self.cleaned_data))
         except ToolcribError as refusal:
-            if self.conflicts:
-                self._refuse(409)
-            else:
-                self.place_refusal(refusal)
-                self._refuse(refusal.http_status)
+            self.refuse(refusal)
             return False
         return True
 
+    def preview[Seen](self, look: Callable[[dict[str, Any]], Seen]) -> Seen | None:
+        """What `look` returns of the typed values, of which nothing is saved. Else errors are
+        set."""
+        if not self.is_valid():
+            self._refuse(400)
+            return None
+        try:
+            return look(_with_plain_lines(self.cleaned_data))
+        except ToolcribError as refusal:
+            self.refuse(refusal)
+            return None
+
+    def refuse(self, refusal: ToolcribError) -> None:
+        """Show the form again, with what was refused."""
+        self.code = refusal.code
+        if not self.conflicts:
+            self.place_refusal(refusal)
+        self._refuse(409 if self.conflicts else refusal.http_status)
+
     @property
     def changed(self) -> bool:
-        return self.is_new or self.result is not None
+        return self.result is not False and (self.is_new or self.result is not None)
 
     def redirect(self, said: str, view: str, **address: Any) -> HttpResponse:
         """To the page that shows what was done, with what was done; or that nothing was."""
-        done = messages.SUCCESS if self.changed else messages.INFO
-        messages.add_message(self.request, done, said if self.changed else NOTHING_CHANGED)
+        notify(self.request, said, changed=self.changed)
         return HttpResponseRedirect(reverse(view, kwargs=address))
 
     def show(self, template: str, context: Mapping[str, Any] | None = None) -> HttpResponse:
@@ -249,10 +297,19 @@ class ActionForm(FilledForm, forms.Form):
     def _refuse(self, status: int) -> None:
         self.refused, self.status = True, status
         for name, field in self.fields.items():
-            if isinstance(field, SecretField) and self.data.get(self.add_prefix(name)):
-                field.help_text = _TYPE_AGAIN
+            sent = self[name].data
+            if isinstance(field, SecretValuesField) and field.ask_again(sent):
+                self._add_once(name, MARKED_ROWS)
+            elif isinstance(field, SecretField) and sent:
+                field.help_text = TYPE_AGAIN
                 if self.is_bound:
-                    self.add_error(name, _TYPE_AGAIN)
+                    self.add_error(name, TYPE_AGAIN)
+
+
+def notify(request: PageRequest, said: str, *, changed: bool) -> None:
+    """A message on the next page: what was done, or that nothing was."""
+    done = messages.SUCCESS if changed else messages.INFO
+    messages.add_message(request, done, said if changed else NOTHING_CHANGED)
 
 
 def _with_plain_lines(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -280,7 +280,8 @@ def server_with_secret(server):
     """The server, configured with a secret."""
     by = factories.actor(server.organization)
     changes = {"headers": {"Authorization": f"Bearer {SECRET}"}}
-    return mcp_servers.change_server(row=server, changes=changes, by=by)
+    mcp_servers.change_server(row=server, changes=changes, by=by)
+    return server
 
 
 def _progress(message):

@@ -147,11 +147,29 @@ def test_a_suspended_agent_is_refused_at_once(admin_client: Client, bot: Agent) 
     assert Api(key).get("/tools").status_code == 200
 
 
+def test_what_changes_nothing_says_so_and_leaves_no_record(
+    admin_client: Client, organization: Organization, bot: Agent
+) -> None:
+    grant = {"kind": "permission", "names": "mail.send"}
+    records = AuditRecord.objects.filter(organization=organization.slug, subject="bot")
+    for address, sent in (
+        ("/agents/bot/suspend", {"reason": "It loops."}),
+        ("/agents/bot/give", grant),
+        ("/agents/bot/bounds/", bounds(("", "cost", "day", "1"))),
+    ):
+        done = notes(admin_client.post(address, sent, follow=True))
+        before = records.count()
+        again = notes(admin_client.post(address, sent, follow=True))
+        assert "message-success" in done and "message-info" in again
+        assert "message-success" not in again and records.count() == before
+
+
 def test_over_the_api_a_reason_may_be_given(organization: Organization, bot: Agent) -> None:
     chief = factories.superuser(organization)
     api = Api(factories.token(chief, scopes=["read", "manage"]))
     assert api.post("/agents/bot/suspend").status_code == 200
     assert "reason" not in record(Event.AGENT_SUSPEND, bot).details
+    assert api.patch("/agents/bot", {"active": True}).status_code == 200
     assert api.post("/agents/bot/suspend", {"reason": "It loops."}).status_code == 200
     assert record(Event.AGENT_SUSPEND, bot).details["reason"] == "It loops."
     assert api.post("/agents/bot/suspend", {"else": 1}).status_code == 400
@@ -226,7 +244,7 @@ def test_what_is_not_held_is_not_taken(admin_client: Client, bot: Agent, grant: 
 def bounds(*rows: tuple[str, str, str, str]) -> dict[str, str]:
     names = ("tool", "kind", "period", "amount")
     return {
-        f"{name}-{at}": value
+        f"allowances-{at}-{name}": value
         for at, row in enumerate(rows)
         for name, value in zip(names, row, strict=True)
     }
@@ -248,11 +266,11 @@ def test_bounds_are_set_and_taken_away(admin_client: Client, bot: Agent) -> None
 @pytest.mark.parametrize(
     ("row", "noted", "expected"),
     [
-        (("", "cost", "day", "much"), "flaw-0", "2.50"),
-        (("", "cost", "day", "²"), "flaw-0", "2.50"),
-        (("", "cost", "day", "9" * 30), "flaw-0", "2.50"),
-        (("", "calls", "day", "1.5"), "flaw-0", ""),
-        (("", "coins", "day", "1"), "flaw-0", ""),
+        (("", "cost", "day", "much"), "flaw-allowances", "2.50"),
+        (("", "cost", "day", "²"), "flaw-allowances", "2.50"),
+        (("", "cost", "day", "9" * 30), "flaw-allowances", "2.50"),
+        (("", "calls", "day", "1.5"), "flaw-allowances", ""),
+        (("", "coins", "day", "1"), "flaw-allowances", ""),
         (("nowhere", "calls", "day", "1"), "refused", "nowhere"),
     ],
 )
@@ -270,7 +288,7 @@ TOKEN = {"label": "mail server", "days": "7", "scope": ["read", "execute"]}
 
 
 def test_a_token_is_shown_once_and_works(admin_client: Client, bot: Agent) -> None:
-    page = admin_client.post("/agents/bot/tokens", TOKEN | {"groups": "default"})
+    page = admin_client.post("/agents/bot/tokens", TOKEN | {"groups": "default"}, follow=True)
     shown = re.search(r"tcr_\w{8}_\w{49}", text(page))
     assert shown and "no-store" in page["Cache-Control"]
     token = Token.objects.get(user=bot.service_account)
@@ -285,7 +303,7 @@ def test_a_token_is_shown_once_and_works(admin_client: Client, bot: Agent) -> No
     [
         ({"label": ""}, "flaw-label", "100"),
         ({"days": "400"}, "flaw-days", "365"),
-        ({"scope": ["manage"]}, "flaw-label", ""),
+        ({"scope": ["manage"]}, "flaw-scope", ""),
         ({"groups": "beyond"}, "refused", "beyond"),
         ({"tools": "x" * 101}, "flaw-tools", "100"),
     ],
@@ -306,7 +324,7 @@ def test_an_administrator_issues_none_that_may_more_than_they(
     assert page.status_code == 403 and codes(page) == ["grant_beyond_own"]
     assert "*" in notes(page)["refused"][0]
     assert not Token.objects.filter(user=rich.service_account).exists()
-    page = administrator.post("/agents/rich/tokens", TOKEN | {"groups": "default"})
+    page = administrator.post("/agents/rich/tokens", TOKEN | {"groups": "default"}, follow=True)
     assert "token-shown-once" in notes(page)
 
 

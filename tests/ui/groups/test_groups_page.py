@@ -127,7 +127,7 @@ def test_a_new_group_is_written_once(admin_client: Client, organization: Organiz
         ({"description": "x" * 5000}, "flaw-description", "1000"),
         ({"parent": "nowhere"}, "refused", "nowhere"),
         ({"parent": "reading"}, "refused", "reading"),
-        ({"permissions": "p" * 200}, "refused", "100"),
+        ({"permissions": "p" * 200}, "flaw-permissions", "100"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("do", ["save", "preview"])

@@ -12,7 +12,7 @@ from config.external_servers import read_stdio_servers
 from tests.stubs.mcp import McpStub, mcp_serving
 from tests.stubs.mcp import Tool as Stub
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import fields, htmx, inline_code, notes, text
 from tests.ui.sources import server
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import opened_values
@@ -116,6 +116,40 @@ def test_a_refused_form_keeps_what_was_typed_but_never_a_secret(admin_client: Cl
     assert response.status_code == 400 and 'aria-invalid="true"' in page
     assert 'value="ftp://x/"' in page and "swordfish" not in page
     assert "type-again" in notes(page)
+
+
+def test_names_and_kinds_of_secrets_stay_after_a_refusal(
+    admin_client: Client, organization: Organization
+) -> None:
+    team = {"headers-1-name": "X-Team", "headers-1-kind": "env:MCP_TEST_KEY"}
+    refused = admin_client.post("/servers/new/", FORM | SECRET | team | {"url": "ftp://x/"})
+    shown = fields(text(refused)) | {"url": FORM["url"]}
+    assert len(notes(refused)["type-again"]) == 1
+    assert (shown["headers-0-name"], shown["headers-0-value"]) == ("X-Key", "")
+    forgotten = admin_client.post("/servers/new/", shown)
+    assert forgotten.status_code == 400 and "flaw-headers" in notes(forgotten)
+    made = admin_client.post("/servers/new/", shown | {"headers-0-value": "swordfish"})
+    assert made.status_code == 302
+    assert row_of(organization).headers == {
+        "X-Key": {"sealed": True}, "X-Team": {"env": "MCP_TEST_KEY"}
+    }  # fmt: skip
+
+
+def test_a_secret_without_a_name_is_not_lost(admin_client: Client) -> None:
+    nameless = SECRET | {"headers-0-name": ""}
+    refused = admin_client.post("/servers/new/", FORM | nameless)
+    assert refused.status_code == 400 and "flaw-headers" in notes(refused)
+
+
+def test_a_form_of_a_server_that_is_saved_unchanged_leaves_no_record(
+    admin_client: Client, organization: Organization
+) -> None:
+    admin_client.post("/servers/new/", FORM | SECRET)
+    records = AuditRecord.objects.filter(organization=organization.slug)
+    before = records.count()
+    same = fields(text(admin_client.get("/servers/far/edit/")))
+    answer = admin_client.post("/servers/far/edit/", same, follow=True)
+    assert "message-info" in notes(answer) and records.count() == before
 
 
 def test_a_value_stays_when_nothing_is_typed_and_goes_when_it_is_removed(

@@ -44,10 +44,16 @@ from tools.models.permission import GrantRow
 
 
 @transaction.atomic
-def add_grants(*, giver: Caller, kind: str, name: str, wanted: GrantNames) -> list[GrantRow]:
-    """Add grants that are not held yet; returns all requested ones as rows. Safe to repeat."""
+def give_grants(*, giver: Caller, kind: str, name: str, wanted: GrantNames) -> bool:
+    """Add grants that are not held yet: whether there were any. Safe to repeat."""
     subject = _find_changeable(giver, kind, name)
-    _change_grants(subject, by=actor_of(giver), giver=giver, added=wanted)
+    return _change_grants(subject, by=actor_of(giver), giver=giver, added=wanted)
+
+
+@transaction.atomic
+def add_grants(*, giver: Caller, kind: str, name: str, wanted: GrantNames) -> list[GrantRow]:
+    """As `give_grants`; returns all requested ones as rows."""
+    give_grants(giver=giver, kind=kind, name=name, wanted=wanted)
     return [
         GrantRow(kind, name, KINDS[what], item)
         for what, items in wanted.items()
@@ -185,8 +191,9 @@ def _change_grants(
     giver: Caller | None,
     added: GrantNames | None = None,
     removed: GrantNames | None = None,
-) -> None:
-    """Locks the holder, so that the compared grants are those that are changed."""
+) -> bool:
+    """Whether something changed. Locks the holder, so that the compared grants are those that are
+    changed."""
     _lock(subject.holder)
     held = direct_grants(subject, {**(added or {}), **(removed or {})})
     more = {what: _names_to_add(items, held[what], what) for what, items in (added or {}).items()}
@@ -194,7 +201,7 @@ def _change_grants(
     more = {what: items for what, items in more.items() if items}
     less = {what: items for what, items in less.items() if items}
     if not more and not less:
-        return
+        return False
     _check_giver(giver, by, more)
     increment_revisions(_accounts(subject), subject.organization)
     for what in {**more, **less}:
@@ -213,6 +220,7 @@ def _change_grants(
             "removed": less,
         },
     )
+    return True
 
 
 def _grants_after(

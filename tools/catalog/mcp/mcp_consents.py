@@ -136,9 +136,9 @@ def disconnect(*, row: McpServer, owner: str, by: Actor) -> None:
 
 
 @transaction.atomic
-def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
-    """Set the OAuth client for the authorization server; the mask keeps the secret. Raises
-    `Malformed`."""
+def set_client(*, row: McpServer, client: Any, by: Actor) -> bool:
+    """Set the OAuth client for the authorization server; the mask keeps the secret. Whether
+    something changed. Raises `Malformed`."""
     if not isinstance(client, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
     fields = ListedFields(client, [])
@@ -146,6 +146,7 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
     found = McpOAuthClient.objects.filter(server=row).first()
     made = found or McpOAuthClient(server=row)
     before = client_written(found) if found else None
+    stored = client_secret(found) if found else ""
     made.client_id = fields.text("client_id", made.client_id or None, longest=1_000)
     if found and not made.client_id.strip():
         fields.wrong("client_id", "must not be empty")
@@ -154,13 +155,15 @@ def set_client(*, row: McpServer, client: Any, by: Actor) -> McpOAuthClient:
     if secret not in (None, MASK):
         if not isinstance(secret, str) or not secret.isprintable() or len(secret) > LONGEST_VALUE:
             fields.wrong("client_secret", "must be a text of printable characters")
-        else:
+        elif secret != stored:
             made.sealed = _seal(row, made.pk, secret) if secret else None
     if fields.flaws:
         raise _invalid(fields.flaws)
+    if client_written(made) == before and secret in (None, MASK, stored):
+        return False
     made.save()
     _record_client(row, by, before, client_written(made))
-    return made
+    return True
 
 
 @transaction.atomic
@@ -171,6 +174,16 @@ def delete_client(*, row: McpServer, by: Actor) -> None:
         raise NotFound("No client was entered for this server.", code="oauth_client_not_found")
     _record_client(row, by, client_written(found), None)
     found.delete()
+
+
+def client_secret(client: McpOAuthClient) -> str:
+    """Empty for a public client, and where it cannot be read."""
+    if not client.sealed:
+        return ""
+    try:
+        return _unseal(client.server, client.pk, bytes(client.sealed))
+    except sealed_texts.UnreadableSealedText:
+        return ""
 
 
 def client_written(client: McpOAuthClient) -> dict[str, Any]:

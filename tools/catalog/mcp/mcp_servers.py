@@ -61,18 +61,19 @@ def create_server(*, organization: Organization, server: Any, by: Actor) -> McpS
 
 
 @transaction.atomic
-def change_server(*, row: McpServer, changes: Any, by: Actor) -> McpServer:
-    """Change the given fields; the mask in place of a value keeps it."""
+def change_server(*, row: McpServer, changes: Any, by: Actor) -> bool:
+    """Change the given fields; the mask in place of a value keeps it. Whether something
+    changed."""
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()
     before, sealed = written(row), row.sealed
     _write(row, changes)
     if (written(row), row.sealed) == (before, sealed):
-        return row
+        return False
     row.save()
     note_groups(row.organization, row.default_groups or ())
     record_change(Event.MCP_SERVER_CHANGE, row.name, by, before, written(row))
-    return row
+    return True
 
 
 @transaction.atomic
@@ -91,8 +92,9 @@ def delete_server(*, row: McpServer, by: Actor) -> None:
 
 
 @transaction.atomic
-def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> McpCredential:
-    """Headers that calls of one agent or person send to the server beside the shared ones."""
+def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> bool:
+    """Headers that calls of one agent or person send to the server beside the shared ones.
+    Whether something changed."""
     if not isinstance(values, dict):
         raise _invalid([{"field": "", "message": "must be a JSON object"}])
     fields = ListedFields(values, [])
@@ -117,10 +119,10 @@ def set_credential(*, row: McpServer, owner: str, values: Any, by: Actor) -> Mcp
         raise _invalid(fields.flaws)
     after = written_values(credential)
     if (after, credential.sealed) == (before, sealed):
-        return credential
+        return False
     credential.save()
     record_change(Event.MCP_SERVER_CHANGE, row.name, by, before, after, owner=owner)
-    return credential
+    return True
 
 
 def find_credential(row: McpServer, owner: str) -> McpCredential | None:

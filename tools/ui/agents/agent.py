@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.db.models import QuerySet
@@ -30,7 +31,7 @@ from tools.accounts.grants.grant_queries import (
 from tools.accounts.user_permissions import may, require
 from tools.definitions.callers import Scope
 from tools.definitions.results import REFUSED
-from tools.errors import Malformed, NotFound, ToolcribError
+from tools.errors import Malformed, NotFound
 from tools.execution.answer import cancel_agent_calls, open_calls_of_agent
 from tools.execution.outputs import readable_executions
 from tools.limits import allowances
@@ -43,7 +44,9 @@ from tools.ui.agents.agents import find_agent
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS
-from tools.ui.inputs import FormInput, form_values, split_names
+from tools.web.form_fields import Checkboxes, NamesField
+from tools.web.forms import ActionForm, notify
+from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import session_actions
@@ -63,7 +66,6 @@ GRANT_LABELS = {
 }
 LONGEST_LABEL = 100
 MOST_DAYS = 365
-MOST_NAMES = 200
 LONGEST_REASON = 500
 SCOPES = (Scope.READ, Scope.EXECUTE)
 
@@ -95,12 +97,21 @@ def agent_page(request: PageRequest, slug: str) -> HttpResponse:
 
 
 def render_agent(
-    request: PageRequest, agent: Agent, *, refusal: ToolcribError | None = None, **more: Any
+    request: PageRequest,
+    agent: Agent,
+    *,
+    grant: "GrantForm | None" = None,
+    token: "TokenForm | None" = None,
 ) -> HttpResponse:
-    """The agent's page; after a form, with the refusal or the new token."""
+    """The agent's page; with a form that was refused."""
+    shown = take_secrets(request)
     context = {
         "agent": agent,
-        "refusal": refusal,
+        "refusal": grant or token,
+        "grant_form": grant or GrantForm(request, agent, sent=False),
+        "token_form": token or TokenForm(request, agent, sent=False),
+        "made": Token.objects.filter(pk=shown["id"]).first() if shown else None,
+        "text": shown.get("text", ""),
         **_grants_context(request, agent),
         "bounds": limit_uses(allowances.allowances_of(agent)),
         **_tokens_context(request, agent),
@@ -110,24 +121,78 @@ def render_agent(
         and impersonable_agents(request.caller.user_id).filter(pk=agent.pk).exists(),
         "may_change": may(request.caller, "change_agent"),
         "explains": may(request.caller, "view_tool"),
-        **more,
     }
-    return render(request, PAGE, context, status=refusal.http_status if refusal else 200)
+    return render(request, PAGE, context, status=(grant or token or GrantForm).status)
 
 
-def token_inputs() -> list[FormInput]:
-    return [
-        FormInput("label", "Name", help="What holds it: a machine, a program.", required=True),
-        FormInput(
-            "days", "Days until it ends", help="At most 365.", value=str(settings.TOKEN_DAYS)
-        ),
-        FormInput(
-            "groups", "Only these groups", help="Commas between them; empty is all of its own."
-        ),
-        FormInput(
-            "tools", "Only these tools", help="Commas between them; empty is all of its own."
-        ),
-    ]
+class _AgentPartForm(ActionForm):
+    """A form of the agent's page that adds something to the agent."""
+
+    def __init__(self, request: PageRequest, agent: Agent, *, sent: bool = True) -> None:
+        self.agent = agent
+        super().__init__(request, sent=sent)
+
+
+class GrantForm(_AgentPartForm):
+    kind = forms.ChoiceField(label="Give", choices=GRANT_LABELS.items())
+    names = NamesField(
+        label="Names",
+        required=True,
+        longest=128,
+        widget=forms.TextInput({"list": "known-groups"}),
+    )
+
+    def act(self, changes: dict[str, Any]) -> bool:
+        wanted = {BODY_KINDS[changes["kind"]]: changes["names"]}
+        return grant_actions.give_grants(
+            giver=self.request.caller, kind=AGENT, name=self.agent.slug, wanted=wanted
+        )
+
+
+class TokenForm(_AgentPartForm):
+    label = forms.CharField(
+        label="Name",
+        max_length=LONGEST_LABEL,
+        help_text="What holds it: a machine, a program.",
+        error_messages={"required": f"A name of 1 to {LONGEST_LABEL} characters is needed."},
+    )
+    days = forms.IntegerField(
+        label="Days until it ends",
+        min_value=1,
+        max_value=MOST_DAYS,
+        widget=forms.TextInput,
+        help_text=f"At most {MOST_DAYS}.",
+    )
+    groups = NamesField(
+        label="Only these groups",
+        none_if_empty=True,
+        help_text="Commas between them; empty is all of its own.",
+    )
+    tools = NamesField(
+        label="Only these tools",
+        none_if_empty=True,
+        help_text="Commas between them; empty is all of its own.",
+    )
+    scope = forms.MultipleChoiceField(
+        label="What it may do",
+        choices=[(Scope.READ, "Read"), (Scope.EXECUTE, "Call tools")],
+        initial=[*SCOPES],
+        widget=Checkboxes,
+        help_text="It may never do more than you may: whoever issues it could use it.",
+        error_messages={"required": "Choose at least one thing the token may do."},
+    )
+
+    def build(self) -> None:
+        self.fields["days"].initial = settings.TOKEN_DAYS
+
+    def act(self, changes: dict[str, Any]) -> tuple[Token, str]:
+        return account_actions.create_token(
+            user=self.agent.service_account,
+            by=actor_of(self.request.caller),
+            giver=self.request.caller,
+            scopes=changes.pop("scope"),
+            **changes,
+        )
 
 
 def limit_uses(standings: list[AllowanceStatus]) -> list[AgentLimitUse]:
@@ -144,17 +209,18 @@ def set_active(request: PageRequest, slug: str, active: bool) -> HttpResponseBas
     stops = not active and bool(request.POST.get("stop"))
     if stops:
         require(request.caller, "change_execution")
-    reason = form_values(request.POST).get("reason", "").strip()[:LONGEST_REASON]
+    reason = request.POST.get("reason", "").strip()[:LONGEST_REASON]
     by = actor_of(request.caller)
-    account_actions.change_agent(agent=agent, by=by, active=active, reason=reason)
+    changed = account_actions.change_agent(agent=agent, by=by, active=active, reason=reason)
+    stopped = cancel_agent_calls(caller=request.caller, agent=agent) if stops else 0
     if active:
-        messages.success(request, f"{slug} is let in again.")
-    else:
-        stopped = cancel_agent_calls(caller=request.caller, agent=agent) if stops else 0
+        said = f"{slug} is let in again."
+    elif changed:
         ended = f", and {stopped} of its calls ended" if stopped else ""
-        messages.success(
-            request, f"{slug} is suspended: its tokens are refused from now on{ended}."
-        )
+        said = f"{slug} is suspended: its tokens are refused from now on{ended}."
+    else:
+        said = f"{slug} was suspended already; {stopped} of its calls ended."
+    notify(request, said, changed=changed or bool(stopped))
     return redirect("agent", slug=slug)
 
 
@@ -163,18 +229,12 @@ def set_active(request: PageRequest, slug: str, active: bool) -> HttpResponseBas
 @page
 def add_grant(request: PageRequest, slug: str) -> HttpResponseBase:
     require(request.caller, "change_agent")
-    agent, data = find_agent(request, slug), form_values(request.POST)
-    kind, named = data.get("kind", ""), data.get("names", "")[:20_000]
-    names = split_names(named.replace("\n", ","))
-    try:
-        _check_names(kind, names)
-        grant_actions.add_grants(
-            giver=request.caller, kind=AGENT, name=slug, wanted={BODY_KINDS[kind]: names}
-        )
-    except ToolcribError as refusal:
-        return render_agent(request, agent, refusal=refusal, grant_kind=kind, grant_names=named)
-    messages.success(request, f"{slug} holds {', '.join(names)[:200]}.")
-    return redirect("agent", slug=slug)
+    agent = find_agent(request, slug)
+    form = GrantForm(request, agent)
+    if not form.save():
+        return render_agent(request, agent, grant=form)
+    names = ", ".join(form.cleaned_data["names"])[:200]
+    return form.redirect(f"{slug} holds {names}.", "agent", slug=slug)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -182,7 +242,7 @@ def add_grant(request: PageRequest, slug: str) -> HttpResponseBase:
 @page
 def remove_grant(request: PageRequest, slug: str) -> HttpResponseBase:
     require(request.caller, "change_agent")
-    agent, data = find_agent(request, slug), form_values(request.POST)
+    agent, data = find_agent(request, slug), request.POST
     kind, name = data.get("kind", ""), data.get("name", "")[:200]
     if kind not in BODY_KINDS:
         raise Malformed("Say which kind of grant is taken away.")
@@ -196,35 +256,16 @@ def remove_grant(request: PageRequest, slug: str) -> HttpResponseBase:
 @require_POST
 @page
 def issue_token(request: PageRequest, slug: str) -> HttpResponseBase:
-    """Issue a token; the page shows it once, or the error."""
+    """Issue a token; the page that follows shows it once."""
     for permission in ("add_token", "view_agent"):
         require(request.caller, permission)
     agent = find_agent(request, slug)
-    inputs = token_inputs()
-    data = form_values(request.POST)
-    for one in inputs:
-        one.value = data.get(one.key, "").strip()[:20_000]
-    scopes = [one for one in SCOPES if one in request.POST.getlist("scope")]
-    _check_token_inputs(inputs, scopes)
-    shown = {"token_inputs": inputs, "token_scopes": [str(one) for one in scopes]}
-    if any(one.errors for one in inputs):
-        refusal = Malformed("No token was made: see the marked fields.")
-        return render_agent(request, agent, refusal=refusal, **shown)
-    label, days, groups, tools = (one.value for one in inputs)
-    try:
-        token, text = account_actions.create_token(
-            user=agent.service_account,
-            by=actor_of(request.caller),
-            giver=request.caller,
-            scopes=scopes,
-            label=label,
-            days=int(days),
-            groups=split_names(groups) or None,
-            tools=split_names(tools) or None,
-        )
-    except ToolcribError as refusal:
-        return render_agent(request, agent, refusal=refusal, **shown)
-    return render_agent(request, agent, made=token, text=text)
+    form = TokenForm(request, agent)
+    if not form.save():
+        return render_agent(request, agent, token=form)
+    token, text = form.result
+    shown = {"id": str(token.pk), "text": text}
+    return redirect_with_secrets(request, shown, "agent", slug=slug)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -236,8 +277,8 @@ def revoke_token(request: PageRequest, slug: str, token_id: UUID) -> HttpRespons
     token = agent.service_account.tokens.filter(pk=token_id).first()
     if token is None:
         raise NotFound("The agent has no such token.", code="token_not_found")
-    account_actions.revoke_token(token=token, by=actor_of(request.caller))
-    messages.success(request, f"{token.label or token} is refused from now on.")
+    changed = account_actions.revoke_token(token=token, by=actor_of(request.caller))
+    notify(request, f"{token.label or token} is refused from now on.", changed=changed)
     return redirect("agent", slug=slug)
 
 
@@ -250,7 +291,6 @@ def _grants_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     groups = sorted(snapshot_of(request).groups)[:MOST_OFFERED]
     return {
         "grants": list(_group_by_kind(shown)),
-        "grant_kinds": GRANT_LABELS.items(),
         "grants_after": grant_id(shown[-1]) if more else "",
         "grants_begun": beside is not None,
         "known_groups": groups,
@@ -284,8 +324,6 @@ def _tokens_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     return {
         "tokens": found[:MOST_TOKENS],
         "more_tokens": len(found) > MOST_TOKENS,
-        "token_inputs": token_inputs(),
-        "token_scopes": ["read", "execute"],
         "issues": may(request.caller, "add_token"),
         "revokes": may(request.caller, "delete_token"),
     }
@@ -313,30 +351,3 @@ def _calls_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
         "looked_at": len(rows),
         "open_calls": open_calls_of_agent(agent).count() if agent.active else 0,
     }
-
-
-def _check_names(kind: str, names: list[str]) -> None:
-    """Raises `Malformed`."""
-    if kind not in BODY_KINDS:
-        raise Malformed("Say which kind of grant is given.")
-    if not names:
-        raise Malformed("Name at least one thing to grant.")
-    longest = 128 if kind == "tool" else 100
-    if len(names) > MOST_NAMES or any(len(name) > longest for name in names):
-        raise Malformed(f"At most {MOST_NAMES} names of {longest} characters are given at once.")
-
-
-def _check_token_inputs(inputs: list[FormInput], scopes: list[Scope]) -> None:
-    label, days, *lists = inputs
-    if not 0 < len(label.value) <= LONGEST_LABEL:
-        label.errors.append(f"A name of 1 to {LONGEST_LABEL} characters is needed.")
-    if not (days.value.isascii() and days.value.isdecimal() and len(days.value) <= 3
-            and 0 < int(days.value) <= MOST_DAYS):  # fmt: skip
-        days.errors.append(f"A number from 1 to {MOST_DAYS} is needed.")
-    for one in lists:
-        if len(split_names(one.value)) > MOST_NAMES or any(
-            len(name) > 100 for name in split_names(one.value)
-        ):
-            one.errors.append(f"At most {MOST_NAMES} names of 100 characters are needed.")
-    if not scopes:
-        label.errors.append("Choose at least one thing the token may do.")

@@ -139,7 +139,7 @@ class AgentForm(ActionForm):
     def stored_values(self) -> dict[str, Any]:
         return {name: getattr(self.row, name) for name in self.fields}
 
-    def act(self, changes: dict[str, Any]) -> Agent:
+    def act(self, changes: dict[str, Any]) -> bool:
         by = actor_of(self.request.caller)
         return account_actions.change_agent(agent=self.row, by=by, **changes)
 

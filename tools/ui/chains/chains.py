@@ -28,7 +28,6 @@ from tools.models import Tool
 from tools.policy.questions import EffectiveRequest
 from tools.ui.chains.chain_drawing import ChainDrawing, draw_chain, inputs_of
 from tools.ui.display import pretty, truncate
-from tools.ui.inputs import form_values
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows.chain_dry_run import dry_run
@@ -36,8 +35,8 @@ from tools.workflows.chain_dry_run import dry_run
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"
 PAGE_SIZE = 25
 CHANGED = (
-    "Somebody changed the chain while you wrote. What you wrote is still here: open the chain in"
-    " another window, carry over what is missing, and save again."
+    "Another person changed the chain while you wrote. What you wrote is still here: open the chain"
+    " in another window, carry over what is missing, and save again."
 )
 RENAMED = "A chain keeps its name: {name}. Write a new chain for another one."
 EXAMPLE = """\
@@ -160,7 +159,7 @@ def dry_run_lines(
 
 
 def _read_draft(request: PageRequest, tool: Tool | None) -> ChainDraft:
-    given = form_values(request.POST)
+    given = request.POST
     text = given.get("text", "").replace("\r\n", "\n")
     return ChainDraft(text, tool, given.get("digest", "")[:100])
 

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
@@ -13,16 +15,23 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.catalog.sandbox import content_schemas
 from tools.definitions.values import strict_json
-from tools.errors import Malformed, ToolcribError
+from tools.errors import ToolcribError
 from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.display import diff_texts, mixed_words, pretty, visible_pieces
-from tools.ui.inputs import FormInput, Widget, choices, form_values, place_errors
+from tools.web.form_fields import OpenChoiceField, choices
+from tools.web.forms import ActionForm
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "editor/content_schemas.html", "editor/content_schema.html"
 FORM, REMOVE = "editor/content_schema_form.html", "editor/content_schema_remove.html"
 PAGE_SIZE = 50
+_KIND_HELP: dict[str, str] = {
+    SchemaKind.JSON: "A JSON Schema.",
+    SchemaKind.TABLE: "A table schema as JSON, its fields in “fields”.",
+    SchemaKind.XML: "An XSD as XML.",
+}
+_ANY_KIND_HELP = "A JSON Schema or a table schema as JSON; an XSD as XML."
 
 
 @require_safe
@@ -59,27 +68,83 @@ def schema_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, ONE, context)
 
 
+class SchemaForm(ActionForm):
+    """A new schema; of one that there is, a new version."""
+
+    row: ContentSchema | None
+    name = forms.CharField(
+        label="Name", max_length=63, help_text="Letters, digits, '_', '.' and '-'."
+    )
+    kind = OpenChoiceField(
+        label="Kind", choices=choices(SchemaKind.values), initial=SchemaKind.JSON
+    )
+    description = forms.CharField(label="Description", max_length=500, required=False)
+    document = forms.CharField(
+        label="Schema",
+        widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false"}),
+        error_messages={"required": f"Give it: {_ANY_KIND_HELP}"},
+    )
+    note = forms.CharField(
+        label="Note", max_length=1000, required=False, help_text="Why; stands beside the version."
+    )
+
+    def build(self) -> None:
+        about = _ANY_KIND_HELP
+        if self.row is not None:
+            about = _KIND_HELP.get(self.row.kind, about)
+            for name in ("name", "kind", "description"):
+                del self.fields[name]
+        self.fields["document"].help_text = about
+
+    def stored_values(self) -> dict[str, Any]:
+        assert self.row is not None
+        return {"document": document_text(content_schemas.newest(self.row)), "note": ""}
+
+    def clean_document(self) -> str:
+        text: str = self.cleaned_data["document"].replace("\r\n", "\n")
+        self.parsed: Any = text
+        kind = self.row.kind if self.row else self.cleaned_data.get("kind")
+        if kind != SchemaKind.XML:
+            try:
+                self.parsed = strict_json.parse(text)
+            except strict_json.BadJson as error:
+                raise ValidationError(f"is {error}") from None
+        return text
+
+    def write(self, values: dict[str, Any]) -> Any:
+        """A schema is tried for seconds, during which no row is locked."""
+        if self.row is not None:
+            content_schemas.try_version(row=self.row, change=values | {"document": self.parsed})
+        return super().write(values)
+
+    def act(self, changes: dict[str, Any]) -> Any:
+        by, given = actor_of(self.request.caller), changes | {"document": self.parsed}
+        if self.row is None:
+            organization = self.request.user.organization
+            return content_schemas.create_schema(organization=organization, schema=given, by=by)
+        number = content_schemas.newest(self.row).number
+        version = content_schemas.keep_version(row=self.row, change=given, by=by)
+        return version if version.number != number else None
+
+    def place_refusal(self, refusal: ToolcribError) -> None:
+        """What is of no field is of the schema itself."""
+        if refusal.details.get("errors"):
+            super().place_refusal(refusal)
+        else:
+            self.add_error("document", refusal.message)
+
+
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def create_schema(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_contentschema")
-    inputs = _form_inputs(None)
-    if request.method != "POST":
-        return _render_form(request, inputs, None)
-    given = _fill_inputs(inputs, request)
-    kind = SchemaKind(given["kind"]) if given["kind"] in SchemaKind.values else SchemaKind.JSON
-    try:
-        document = _parse_document(kind, given["document"])
-        row = content_schemas.create_schema(
-            organization=request.user.organization,
-            schema=given | {"document": document},
-            by=actor_of(request.caller),
-        )
-    except ToolcribError as error:
-        return _render_form(request, inputs, None, error)
-    messages.success(request, f"{row.name} is kept: validate_content knows it by that name.")
-    return redirect("schema", name=row.name)
+    form = SchemaForm(request)
+    if not form.save():
+        return form.show(FORM)
+    made = form.result.name
+    said = f"{made} is kept: validate_content knows it by that name."
+    return form.redirect(said, "schema", name=made)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -89,17 +154,12 @@ def change_schema(request: PageRequest, name: str) -> HttpResponseBase:
     """Save a new version; existing versions are never edited."""
     require(request.caller, "change_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
-    inputs = _form_inputs(row)
-    if request.method != "POST":
-        return _render_form(request, inputs, row)
-    given = _fill_inputs(inputs, request)
-    try:
-        change = given | {"document": _parse_document(SchemaKind(row.kind), given["document"])}
-        version = content_schemas.add_version(row=row, change=change, by=actor_of(request.caller))
-    except ToolcribError as error:
-        return _render_form(request, inputs, row, error)
-    messages.success(request, f"Version {version.number} of {row.name} holds from the next call.")
-    return redirect("schema", name=row.name)
+    form = SchemaForm(request, row)
+    if not form.save():
+        return form.show(FORM, {"row": row})
+    number = form.result.number if form.changed else ""
+    said = f"Version {number} of {row.name} holds from the next call."
+    return form.redirect(said, "schema", name=row.name)
 
 
 @proof(Proof.NEEDED)
@@ -130,60 +190,3 @@ def _find_version(row: ContentSchema, number: str) -> ContentSchemaVersion:
         return content_schemas.newest(row)
     plain_number = number.isascii() and number.isdecimal() and len(number) <= 9
     return content_schemas.find_version(row, int(number) if plain_number else 0)
-
-
-def _form_inputs(row: ContentSchema | None) -> list[FormInput]:
-    about = _KIND_HELP.get(row.kind, _ANY_KIND_HELP) if row else _ANY_KIND_HELP
-    text = document_text(content_schemas.newest(row)) if row else ""
-    inputs = [
-        FormInput("document", "Schema", Widget.CODE, required=True, help=about, value=text),
-        FormInput("note", "Note", help="Why; stands beside the version."),
-    ]  # fmt: skip
-    if row is not None:
-        return inputs
-    return [
-        FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
-        FormInput("kind", "Kind", Widget.SELECT, options=choices(SchemaKind.values),
-              value=SchemaKind.JSON),
-        FormInput("description", "Description"),
-        *inputs,
-    ]  # fmt: skip
-
-
-_KIND_HELP: dict[str, str] = {
-    SchemaKind.JSON: "A JSON Schema.",
-    SchemaKind.TABLE: "A table schema as JSON, its fields in “fields”.",
-    SchemaKind.XML: "An XSD as XML.",
-}
-_ANY_KIND_HELP = "A JSON Schema or a table schema as JSON; an XSD as XML."
-
-
-def _fill_inputs(inputs: list[FormInput], request: PageRequest) -> dict[str, Any]:
-    given = form_values(request.POST)
-    for one in inputs:
-        one.value = given.get(one.key, "").replace("\r\n", "\n")
-    return {one.key: one.value.strip() for one in inputs}
-
-
-def _parse_document(kind: SchemaKind, text: str) -> Any:
-    """Raises `Malformed` where the text is not JSON."""
-    if kind == SchemaKind.XML:
-        return text
-    try:
-        return strict_json.parse(text)
-    except strict_json.BadJson as error:
-        raise Malformed(f"is {error}") from None
-
-
-def _render_form(
-    request: PageRequest,
-    inputs: list[FormInput],
-    row: ContentSchema | None,
-    error: ToolcribError | None = None,
-) -> HttpResponse:
-    flaws: list[dict[str, str]] = []
-    if error is not None:
-        errors = error.details.get("errors") or [{"field": "document", "message": error.message}]
-        flaws = place_errors(errors, inputs)
-    context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
-    return render(request, FORM, context, status=error.http_status if error else 200)

@@ -21,10 +21,6 @@ from tools.definitions.vocabulary import (
 from tools.ui.display import pretty
 from tools.ui.editor.argument_table import ArgumentRow, read_rows, rows_of
 from tools.ui.inputs import (
-    DEFAULT,
-    GROUPS,
-    NONE,
-    THESE,
     FormInput,
     Widget,
     choices,
@@ -33,8 +29,8 @@ from tools.ui.inputs import (
     place_errors,
     split_names,
 )
+from tools.web.form_fields import DEFAULT_NAMES, GROUP_CHOICES, STATE_CHOICES, name_choice
 
-_STATES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
 _FIELDS_WITHOUT_INPUT = ("metadata", "cost_per_cache_hit", "transform")
 ARGUMENTS_TEXT = "arguments-text"
@@ -206,9 +202,17 @@ def _access_section() -> DraftSection:
     return DraftSection(
         "Who may call it, and when",
         [
-            FormInput("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=DEFAULT),
+            FormInput(
+                "group_kind", "Groups", Widget.SELECT, options=GROUP_CHOICES, value=DEFAULT_NAMES
+            ),
             FormInput("group", "Names of groups", help="Separated by commas."),
-            FormInput(f"{states}_kind", "States", Widget.SELECT, options=_STATES, value=DEFAULT),
+            FormInput(
+                f"{states}_kind",
+                "States",
+                Widget.SELECT,
+                options=STATE_CHOICES,
+                value=DEFAULT_NAMES,
+            ),
             FormInput(states, "Names of states", help="Separated by commas."),
             FormInput("state", "State after success", help="Empty: the state stays."),
             FormInput("required_permissions", "Permissions", help="Separated by commas."),
@@ -269,7 +273,7 @@ def _input_value(one: FormInput, definition: dict[str, Any]) -> str:
     key = one.key
     if key.endswith("_kind"):
         names = definition[key.removesuffix("_kind")]
-        return DEFAULT if names is None else THESE if names else NONE
+        return name_choice(names)[0]
     if key == "input_schema":
         return _schema_text(definition)
     value = _field_value(one.answers, definition)

@@ -24,10 +24,6 @@ from tools.errors import Malformed
 from tools.models import McpServer, Tool
 from tools.ui.display import DefinitionText, VisiblePiece, definition_text, pretty, visible_pieces
 from tools.ui.inputs import (
-    DEFAULT,
-    GROUPS,
-    NONE,
-    THESE,
     FormInput,
     Widget,
     choices,
@@ -35,13 +31,13 @@ from tools.ui.inputs import (
     parse_name_choice,
     place_errors,
 )
+from tools.web.form_fields import GROUP_CHOICES, STATE_CHOICES, name_choice
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "servers/server_import.html"
 MOST_SELECTED = 50  # tools that a user can review at once
 LONGEST_DESCRIPTION = 240
-_STATE_CHOICES = ((DEFAULT, "every state"), (THESE, "these:"), (NONE, "never"))
 _ANNOTATION_TEXTS = {
     "pure": "says it only reads",
     "idempotent": "says it may be repeated",
@@ -226,11 +222,12 @@ def _import_inputs(one: ListedTool, current: dict[str, Any] | None) -> list[Form
         ask("name", "Name here", value=name, required=True, help=known),
         ask("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
             value=holds.get("delivery", Delivery.EXTERNAL), help="external: at most once."),
-        ask("group_kind", "Groups", Widget.SELECT, options=GROUPS, value=_list_kind(groups)),
+        ask("group_kind", "Groups", Widget.SELECT, options=GROUP_CHOICES,
+            value=name_choice(groups)[0]),
         ask("group", "Names of groups", value=", ".join(groups or ()),
             help="Separated by commas."),
-        ask("states_kind", "States", Widget.SELECT, options=_STATE_CHOICES,
-            value=_list_kind(states)),
+        ask("states_kind", "States", Widget.SELECT, options=STATE_CHOICES,
+            value=name_choice(states)[0]),
         ask("available_in_states", "Names of states", value=", ".join(states or ()),
             help="Separated by commas."),
         ask("state", "State after success", value=holds.get("state") or "",
@@ -238,7 +235,3 @@ def _import_inputs(one: ListedTool, current: dict[str, Any] | None) -> list[Form
         ask("requires_confirmation", "A person must confirm each call", Widget.CHECK,
             value="yes" if holds.get("requires_confirmation") else ""),
     ]  # fmt: skip
-
-
-def _list_kind(names: list[str] | None) -> str:
-    return DEFAULT if names is None else THESE if names else NONE

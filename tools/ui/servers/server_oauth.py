@@ -1,7 +1,9 @@
 """Connects an MCP server by OAuth: redirect to the authorization server, and its callback."""
 
+from typing import Any
+
+from django import forms
 from django.contrib import messages
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -13,6 +15,8 @@ from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_consents, mcp_servers
 from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import Grant, McpOAuthClient, McpServer
+from tools.web.form_fields import SecretField
+from tools.web.forms import ActionForm
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
@@ -84,46 +88,57 @@ def disconnect_server(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("server", name=row.name)
 
 
+class ClientForm(ActionForm):
+    """The client of a server; `row` is the one that was entered before, if any."""
+
+    row: McpOAuthClient | None
+    client_id = forms.CharField(label="Client id", max_length=1_000)
+    client_secret = SecretField(label="Client secret", required=False)
+    grant = forms.ChoiceField(
+        label="How it is allowed",
+        choices=(
+            (Grant.AUTHORIZATION_CODE, "a person consents (authorization code)"),
+            (Grant.CLIENT_CREDENTIALS, "by itself (client credentials)"),
+        ),
+    )
+
+    def __init__(self, request: PageRequest, server: McpServer) -> None:
+        self.server = server
+        super().__init__(request, McpOAuthClient.objects.filter(server=server).first())
+
+    def build(self) -> None:
+        kept = self.row is not None and self.row.sealed
+        words = (
+            "One is kept; leave this empty to keep it." if kept else "Empty for a public client."
+        )
+        self.fields["client_secret"].help_text = f"{words} Never shown again."
+
+    def stored_values(self) -> dict[str, Any]:
+        assert self.row is not None
+        secret = mcp_consents.client_secret(self.row)
+        return {"client_id": self.row.client_id, "grant": self.row.grant, "client_secret": secret}
+
+    def act(self, changes: dict[str, Any]) -> Any:
+        given = {name: value for name, value in changes.items() if value}
+        by = actor_of(self.request.caller)
+        return mcp_consents.set_client(row=self.server, client=given, by=by)
+
+
 @proof(Proof.NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def client_page(request: PageRequest, name: str) -> HttpResponseBase:
     """The OAuth client that an administrator enters for the authorization server."""
     require(request.caller, "change_mcpserver")
     row = _find_server(request, name)
-    known = McpOAuthClient.objects.filter(server=row).first()
-    if request.method == "GET":
-        return _render_form(request, row, known)
-    by = actor_of(request.caller)
-    if request.POST.get("do") == "remove":
-        mcp_consents.delete_client(row=row, by=by)
+    if request.method == "POST" and request.POST.get("do") == "remove":
+        mcp_consents.delete_client(row=row, by=actor_of(request.caller))
         messages.success(request, "The client is removed.")
         return redirect("server", name=row.name)
-    given = {name: request.POST.get(name, "") for name in ("client_id", "grant")}
-    if secret := request.POST.get("client_secret"):
-        given["client_secret"] = secret
-    try:
-        mcp_consents.set_client(row=row, client=given, by=by)
-    except Malformed as problem:
-        return _render_form(request, row, known, given, problem)
-    messages.success(request, "The client is kept.")
-    return redirect("server", name=row.name)
-
-
-def _render_form(
-    request: PageRequest,
-    row: McpServer,
-    known: McpOAuthClient | None,
-    given: dict[str, str] | None = None,
-    problem: Malformed | None = None,
-) -> HttpResponse:
-    if given is None:
-        given = {"client_id": known.client_id, "grant": known.grant} if known else {}
-    flaws = {one["field"]: one["message"] for one in problem.details["errors"]} if problem else {}
-    context = {
-        "row": row, "known": known, "given": given, "flaws": flaws, "grants": Grant.choices,
-    }  # fmt: skip
-    return render(request, CLIENT_TEMPLATE, context, status=400 if problem else 200)
+    form = ClientForm(request, row)
+    if not form.save():
+        return form.show(CLIENT_TEMPLATE, {"row": row})
+    return form.redirect("The client is kept.", "server", name=row.name)
 
 
 def _find_server(request: PageRequest, name: str) -> McpServer:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import redis
+from django import forms
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Count
@@ -25,7 +26,7 @@ from tools.catalog.services.services import find_service, tools_of
 from tools.definitions.services import Announcement, read_announcement
 from tools.definitions.tool import ordered_definition
 from tools.definitions.vocabulary import ToolType
-from tools.errors import Conflict, InvalidDefinition, Malformed, ToolcribError
+from tools.errors import Conflict, InvalidDefinition, Malformed
 from tools.models import Execution, ServiceStatus, Tool, ToolService
 from tools.runners.service import default_client
 from tools.toolservices.redis_client import ToolServiceQueueStatus
@@ -37,23 +38,21 @@ from tools.ui.display import (
     pretty,
     visible_pieces,
 )
-from tools.ui.inputs import (
-    DEFAULT,
-    GROUPS,
-    NONE,
-    THESE,
-    FormInput,
-    Widget,
-    form_values,
-    parse_name_choice,
-    place_errors,
+from tools.web.form_fields import (
+    GROUP_CHOICES,
+    LinesField,
+    NamesField,
+    chosen_names,
+    name_choice,
 )
+from tools.web.forms import ActionForm
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, SERVICE_TEMPLATE = "servers/services.html", "servers/service.html"
 PAGE_SIZE = 50
 RECENT = timedelta(hours=1)
+_GROUPS = frozenset({"groups_kind", "groups"})
 FORM_TEMPLATE, REMOVE_TEMPLATE = "servers/service_form.html", "servers/service_remove.html"
 
 
@@ -188,7 +187,7 @@ def decide_announcement(request: PageRequest, name: str) -> HttpResponseBase:
     again and decide nothing."""
     require(request.caller, "change_toolservice")
     row = services.find_service(request.user.organization, name)
-    given = form_values(request.POST)
+    given = request.POST
     digest, word = given.get("digest", ""), given.get("do", "")
     if word not in {"approve", "reject"}:
         raise Malformed("The form names nothing to do. Reload the page and try again.")
@@ -212,53 +211,101 @@ def decide_announcement(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("service", name=row.name)
 
 
+class ParametersField(LinesField):
+    """Parameters that tools configure, one a line, with "optional" after an optional one."""
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return "\n".join(
+            f"{one['name']}{'' if one.get('required') else ' optional'}" for one in value
+        )
+
+    def to_python(self, value: Any) -> Any:
+        lines = [line.split() for line in str(value or "").splitlines() if line.strip()]
+        return [_config_parameter(words) for words in lines]
+
+
+class ServiceForm(ActionForm):
+    """Only the groups of a service that announced itself can be changed."""
+
+    row: ToolService | None
+    error_fields = {"default_groups": "groups"}
+    id = forms.CharField(
+        label="Name", max_length=128, help_text="Letters, digits, '_', '.' and '-'."
+    )
+    request_queue = forms.CharField(label="Queue of requests", max_length=500)
+    response_queue = forms.CharField(label="Queue of answers", max_length=500)
+    config_params = ParametersField(
+        label="Parameters that its tools configure",
+        help_text="One a line; a name, and “optional” after it where a tool may leave it out.",
+    )
+    groups_kind = forms.ChoiceField(
+        label="Groups of its tools",
+        choices=GROUP_CHOICES,
+        help_text="Where a tool names none of its own.",
+    )
+    groups = NamesField(label="Names of groups", help_text="Separated by commas.")
+
+    def build(self) -> None:
+        left_out = ["id"] if self.row else []
+        if self.row and self.row.announced:
+            left_out += ["request_queue", "response_queue", "config_params"]
+        for name in left_out:
+            del self.fields[name]
+
+    def stored_values(self) -> dict[str, Any]:
+        assert self.row is not None
+        kind, names = name_choice(self.row.default_groups)
+        values = services.written(self.row) | {"groups_kind": kind, "groups": names}
+        return {name: values[name] for name in self.fields}
+
+    def act(self, changes: dict[str, Any]) -> Any:
+        given = {name: one for name, one in changes.items() if name not in _GROUPS}
+        if _GROUPS & changes.keys():
+            kind, names = (self.cleaned_data[name] for name in ("groups_kind", "groups"))
+            given["default_groups"] = chosen_names(kind, names)
+        organization, by = self.request.user.organization, actor_of(self.request.caller)
+        if self.row is None:
+            return services.create_service(organization=organization, service=given, by=by)
+        before = services.written(self.row)
+        return (
+            services.written(services.change_service(row=self.row, changes=given, by=by)) != before
+        )
+
+
 @proof(Proof.NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def write_service(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_toolservice")
-    inputs = _service_inputs(None)
-    if request.method == "GET":
-        return _render_form(request, inputs, None)
-    _fill_inputs(inputs, form_values(request.POST))
-    try:
-        row = services.create_service(
-            organization=request.user.organization,
-            service={"id": _input_values(inputs)["id"], **_parse_inputs(inputs)},
-            by=actor_of(request.caller),
-        )
-    except ToolcribError as error:
-        return _render_form(request, inputs, None, error)
-    messages.success(request, f"{row.name} is registered.")
-    return redirect("service", name=row.name)
+    form = ServiceForm(request)
+    if not form.save():
+        return form.show(FORM_TEMPLATE)
+    made = form.result.name
+    return form.redirect(f"{made} is registered.", "service", name=made)
 
 
 @proof(Proof.NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_service(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_toolservice")
     row = services.find_service(request.user.organization, name)
-    inputs = _service_inputs(row)
-    if request.method == "GET":
-        return _render_form(request, inputs, row)
-    _fill_inputs(inputs, form_values(request.POST))
-    try:
-        services.change_service(row=row, changes=_parse_inputs(inputs), by=actor_of(request.caller))
-    except ToolcribError as error:
-        return _render_form(request, inputs, row, error)
-    messages.success(request, f"{row.name} is changed.")
-    return redirect("service", name=row.name)
+    form = ServiceForm(request, row)
+    if not form.save():
+        return form.show(FORM_TEMPLATE, {"row": row})
+    return form.redirect(f"{row.name} is changed.", "service", name=row.name)
 
 
 @proof(Proof.NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def remove_service(request: PageRequest, name: str) -> HttpResponseBase:
     """Delete the service, after a confirmation page; refused while tools use it."""
     require(request.caller, "delete_toolservice")
     row = services.find_service(request.user.organization, name)
-    if request.method == "GET":
+    if request.method != "POST":
         tools = [tool.name for tool in services.tools_of(row)]
         return render(request, REMOVE_TEMPLATE, {"row": row, "tools": tools})
     services.delete_service(row=row, by=actor_of(request.caller))
@@ -342,75 +389,10 @@ def _recent_calls(request: PageRequest, names: list[str]) -> list[tuple[str, int
     return list(rows.order_by("status").values_list("status").annotate(Count("pk")))
 
 
-def _service_inputs(row: ToolService | None) -> list[FormInput]:
-    """The inputs of the form; only the groups of a service that announced itself can be changed."""
-    params = "\n".join(
-        f"{one['name']}{'' if one.get('required') else ' optional'}"
-        for one in (row.config_params if row else ())
-    )
-    names = row.default_groups if row else None
-    kind = DEFAULT if names is None else THESE if names else NONE
-    groups = [
-        FormInput("groups_kind", "Groups of its tools", Widget.SELECT, options=GROUPS, value=kind,
-              help="Where a tool names none of its own."),
-        FormInput("groups", "Names of groups", help="Separated by commas.", place="default_groups",
-              value=", ".join(names or ())),
-    ]  # fmt: skip
-    if row is not None and row.announced:
-        return groups
-    queues = [
-        FormInput("request_queue", "Queue of requests", required=True,
-              value=row.request_queue if row else ""),
-        FormInput("response_queue", "Queue of answers", required=True,
-              value=row.response_queue if row else ""),
-        FormInput("config_params", "Parameters that its tools configure", Widget.AREA, value=params,
-              help="One a line; a name, and “optional” after it where a tool may leave it out."),
-    ]  # fmt: skip
-    own = FormInput("id", "Name", required=True, help="Letters, digits, '_', '.' and '-'.")
-    return [*([] if row else [own]), *queues, *groups]
-
-
-def _fill_inputs(inputs: list[FormInput], given: dict[str, str]) -> None:
-    for one in inputs:
-        one.value = given.get(one.key, "").replace("\r\n", "\n")
-
-
-def _input_values(inputs: list[FormInput]) -> dict[str, str]:
-    return {one.key: one.value.strip() for one in inputs}
-
-
-def _parse_inputs(inputs: list[FormInput]) -> dict[str, Any]:
-    values = _input_values(inputs)
-    said: dict[str, Any] = {
-        "default_groups": parse_name_choice(values["groups_kind"], values["groups"])
-    }
-    if "request_queue" in values:
-        said |= {key: values[key] for key in ("request_queue", "response_queue")}
-        lines = [line.split() for line in values["config_params"].splitlines() if line.strip()]
-        said["config_params"] = [_config_parameter(words) for words in lines]
-    return said
-
-
 def _config_parameter(words: list[str]) -> dict[str, Any]:
     optional = len(words) > 1 and words[-1].lower() == "optional"
     name = " ".join(words[:-1] if optional else words)
     return {"name": name, "required": not optional}
-
-
-def _render_form(
-    request: PageRequest,
-    inputs: list[FormInput],
-    row: ToolService | None,
-    error: ToolcribError | None = None,
-) -> HttpResponse:
-    flaws: list[dict[str, str]] = []
-    if error is not None:
-        found = error.field_errors()
-        flaws = place_errors(
-            [one | {"field": one["field"].partition("[")[0]} for one in found], inputs
-        )
-    context = {"inputs": inputs, "row": row, "flaws": flaws, "refused": error is not None}
-    return render(request, FORM_TEMPLATE, context, status=error.http_status if error else 200)
 
 
 def _error_text(error: InvalidDefinition) -> str:

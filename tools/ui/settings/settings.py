@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib import messages
+from django import forms
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -22,20 +22,20 @@ from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.accounts.environment_settings import SettingStatus, setting_statuses
 from tools.accounts.user_permissions import may, require
-from tools.errors import Forbidden, ToolcribError
+from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
+from tools.errors import Forbidden
 from tools.insight.workflow_findings import findings
 from tools.models import Organization
 from tools.ui.display import truncate
 from tools.ui.home.health import health_components
-from tools.ui.inputs import FormInput, Widget, choices, form_values
-from tools.web.field_actions import LIMITS, WORKSPACE_QUOTA, change_organization_fields
+from tools.web.field_actions import change_organization_fields
+from tools.web.form_fields import choices
+from tools.web.forms import ActionForm
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE, FORM_TEMPLATE = "settings/settings.html", "settings/settings_organization.html"
 CHANGES_QUERY = f"code={Event.SETTINGS_CHANGE}"
-_MAY_BE_EMPTY = frozenset({"max_concurrency", "output_days"})
-_NUMBERS = frozenset({*LIMITS, *WORKSPACE_QUOTA, "output_days"})
 _LONGEST_NAME = 200
 
 
@@ -76,6 +76,49 @@ def settings_page(request: PageRequest) -> HttpResponse:
     return render(request, TEMPLATE, context)
 
 
+def _whole_number(label: str, most: int = MOST, **options: Any) -> forms.IntegerField:
+    return forms.IntegerField(label=label, max_value=most, widget=forms.TextInput, **options)
+
+
+class OrganizationForm(ActionForm):
+    row: Organization
+    name = forms.CharField(
+        label="Name",
+        max_length=_LONGEST_NAME,
+        error_messages={"required": f"A name of 1 to {_LONGEST_NAME} characters is needed."},
+    )
+    time_zone = forms.CharField(
+        label="Time zone",
+        max_length=200,
+        help_text="Such as Europe/Berlin: of windows of groups, and of days of quotas.",
+    )
+    minimum_isolation = forms.ChoiceField(
+        label="Isolation at least",
+        choices=choices(str(level) for level in IsolationLevel),
+        help_text="No tool runs at a lower level.",
+    )
+    max_concurrency = _whole_number(
+        "Calls that run at once", required=False, help_text="Empty is no limit."
+    )
+    max_queue_depth = _whole_number("Calls that may wait", help_text="One more is refused.")
+    workspace_max_files = _whole_number("Files in its workspace")
+    workspace_max_bytes = _whole_number("Bytes in its workspace", MOST_BYTES)
+    output_days = _whole_number(
+        "Days that outputs are kept",
+        MOST_DAYS,
+        required=False,
+        help_text="Empty keeps them without an end.",
+    )
+
+    def stored_values(self) -> dict[str, Any]:
+        return {name: getattr(self.row, name) for name in self.fields}
+
+    def act(self, changes: dict[str, Any]) -> bool:
+        by = actor_of(self.request.caller)
+        change_organization_fields(organization=self.row, by=by, changes=changes)
+        return True
+
+
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
@@ -83,82 +126,27 @@ def change_organization(request: PageRequest) -> HttpResponseBase:
     """Save all changes or none. Only superusers may, as over the API."""
     if not request.caller.is_superuser:
         raise Forbidden("Only a superuser changes an organization.", code="not_permitted")
-    organization = Organization.objects.get(pk=request.caller.organization_id)
-    inputs = _organization_inputs(organization)
-    if request.method != "POST":
-        return render(request, FORM_TEMPLATE, {"inputs": inputs})
-    before = {one.key: one.value for one in inputs}
-    data = form_values(request.POST)
-    for one in inputs:
-        one.value = data.get(one.key, "").strip()[:200]
-    wanted = {one.key: _parse_value(one) for one in inputs if one.value != before[one.key]}
-    if any(one.errors for one in inputs):
-        return render(request, FORM_TEMPLATE, {"inputs": inputs, "refused": True}, status=400)
-    try:
-        change_organization_fields(
-            organization=organization, by=actor_of(request.caller), changes=wanted
-        )
-    except ToolcribError as error:
-        flaws = [{"field": "", "message": error.message}]
-        context = {"inputs": inputs, "refused": True, "flaws": flaws}
-        return render(request, FORM_TEMPLATE, context, status=error.http_status)
-    messages.success(request, "The organization is changed." if wanted else "Nothing was changed.")
-    return redirect("settings")
-
-
-def _organization_inputs(row: Organization) -> list[FormInput]:
-    levels = choices(str(level) for level in IsolationLevel)
-    asked = [
-        FormInput("name", "Name", required=True),
-        FormInput("time_zone", "Time zone", required=True,
-              help="Such as Europe/Berlin: of windows of groups, and of days of quotas."),
-        FormInput("minimum_isolation", "Isolation at least", Widget.SELECT, options=levels,
-              help="No tool runs at a lower level."),
-        FormInput("max_concurrency", "Calls that run at once", help="Empty is no limit."),
-        FormInput("max_queue_depth", "Calls that may wait", required=True,
-              help="One more is refused."),
-        FormInput("workspace_max_files", "Files in its workspace", required=True),
-        FormInput("workspace_max_bytes", "Bytes in its workspace", required=True),
-        FormInput("output_days", "Days that outputs are kept",
-                  help="Empty keeps them without an end."),
-    ]  # fmt: skip
-    for one in asked:
-        value = getattr(row, one.key)
-        one.value = "" if value is None else str(value)
-    return asked
-
-
-def _parse_value(one: FormInput) -> Any:
-    """The submitted value for an action; an invalid one sets the input's error."""
-    if one.key in _NUMBERS:
-        return _parse_number(one)
-    if one.key == "name" and not 0 < len(one.value) <= _LONGEST_NAME:
-        one.errors.append(f"A name of 1 to {_LONGEST_NAME} characters is needed.")
-    if one.key == "minimum_isolation" and one.value not in list(IsolationLevel):
-        one.errors.append("Choose one of the levels.")
-    return one.value
-
-
-def _parse_number(one: FormInput) -> int | None:
-    if not one.value and one.key in _MAY_BE_EMPTY:
-        return None
-    if one.value.isascii() and one.value.isdecimal() and len(one.value) <= 15:
-        return int(one.value)
-    one.errors.append("A whole number is needed.")
-    return None
+    form = OrganizationForm(request, Organization.objects.get(pk=request.caller.organization_id))
+    if not form.save():
+        return form.show(FORM_TEMPLATE)
+    return form.redirect("The organization is changed.", "settings")
 
 
 def _organization_facts(row: Organization) -> list[tuple[str, str]]:
     """The labels of the form, and the values."""
+    labels = OrganizationForm.base_fields.items()
     found = [
-        (one.label, _format_number(one.value) or "no limit") for one in _organization_inputs(row)
+        (str(field.label), _format_value(getattr(row, name)) or "no limit")
+        for name, field in labels
     ]
     hosts = [item if isinstance(item, str) else item.get("host", "") for item in row.allowed_hosts]
     return [*found, ("web_fetch may reach", ", ".join(hosts) or "nothing")]
 
 
-def _format_number(text: str) -> str:
-    return f"{int(text):,}" if text.isdecimal() else text
+def _format_value(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else str(value)
 
 
 def _setting_row(one: SettingStatus) -> SettingRow:
