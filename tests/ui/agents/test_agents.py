@@ -108,7 +108,7 @@ def test_an_agent_is_made_by_a_form(
     ("wrong", "status", "noted", "expected"),
     [
         ({"slug": "No Good"}, 400, "refused", "No Good"),
-        ({"slug": ""}, 400, "refused", "''"),
+        ({"slug": ""}, 400, "flaw-slug", ""),
         ({"slug": "a" * 64}, 400, "flaw-slug", "63"),
         ({"slug": "bot"}, 409, "refused", "bot"),
         ({"slug": "a\x00b"}, 400, "refused", "a"),
