@@ -58,23 +58,25 @@ def raise_rule_alerts(rule: AlertRule) -> list[Alert]:
 
 
 @transaction.atomic
-def acknowledge(*, alert: Alert, by: Actor, note: str = "") -> None:
-    """Acknowledge the alert, with an optional comment. Safe to repeat."""
+def acknowledge(*, alert: Alert, by: Actor, note: str = "") -> bool:
+    """Acknowledge the alert, with an optional comment. False where it was acknowledged already."""
     row = Alert.objects.open().filter(pk=alert.pk)
     note = note.replace("\x00", "").strip()[:LONGEST_NOTE]
-    if row.update(acknowledged_at=Now(), acknowledged_by=by.name, note=note):
-        record(
-            Event.ALERT_ACKNOWLEDGE,
-            by=by,
-            outcome=Outcome.CHANGED,
-            subject=alert.rule,
-            details={
-                "alert": str(alert.pk),
-                "actor": alert.actor,
-                "about": alert.subject,
-                **({"note": note} if note else {}),
-            },
-        )
+    if not row.update(acknowledged_at=Now(), acknowledged_by=by.name, note=note):
+        return False
+    record(
+        Event.ALERT_ACKNOWLEDGE,
+        by=by,
+        outcome=Outcome.CHANGED,
+        subject=alert.rule,
+        details={
+            "alert": str(alert.pk),
+            "actor": alert.actor,
+            "about": alert.subject,
+            **({"note": note} if note else {}),
+        },
+    )
+    return True
 
 
 def alerts_of(organization: str) -> Any:

@@ -1,4 +1,4 @@
-"""The Content-Security-Policy of pages, and their URL for live updates."""
+"""Headers that tell browsers what pages may do, and the URL of live updates."""
 
 import re
 from typing import Any
@@ -13,6 +13,14 @@ from django.utils.csp import CSP
 from django.utils.http import url_has_allowed_host_and_scheme
 
 _OFF = "off"
+# The clipboard and security keys are used, and stay with our own pages by default.
+_PERMISSIONS_POLICY = ", ".join(
+    f"{feature}=()"
+    for feature in (
+        "accelerometer", "browsing-topics", "camera", "display-capture", "geolocation", "gyroscope",
+        "magnetometer", "microphone", "midi", "payment", "serial", "usb", "xr-spatial-tracking",
+    )
+)  # fmt: skip
 _LONGEST = 2_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -37,7 +45,8 @@ def live_context(request: HttpRequest) -> dict[str, Any]:
 
 
 class ContentSecurityPolicy(ContentSecurityPolicyMiddleware):
-    """Django's, with the live process among what a page may reach."""
+    """Django's, with the live process among what a page may reach; and no page uses a device of
+    the reader or is loaded into another site."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         found = urlsplit(live_url(request))
@@ -46,6 +55,8 @@ class ContentSecurityPolicy(ContentSecurityPolicyMiddleware):
             allowed = settings.SECURE_CSP | {"connect-src": reached}
             response._csp_config = allowed  # type: ignore[attr-defined]
         answered: HttpResponse = super().process_response(request, response)
+        answered.headers.setdefault("Permissions-Policy", _PERMISSIONS_POLICY)
+        answered.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         return answered
 
 

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
+from django_htmx.http import reswap, retarget
 from prometheus_client import Counter
 from psycopg_pool import PoolTimeout
 
@@ -62,7 +63,11 @@ def error_response(request: HttpRequest, status: int, message: str) -> HttpRespo
     if request.path.startswith("/api/"):
         return JsonResponse(error_body(CODES[status], message), status=status)
     context = {"status": status, "message": message, "request_id": request_id.get()}
-    return render(request, "error.html", context, status=status)
+    if "HX-Request" not in request.headers:
+        return render(request, "error.html", context, status=status)
+    # A part of a page: the sentence goes to where each page has room for it.
+    notice = render(request, "error.html#notice", context, status=status)
+    return retarget(reswap(notice, "innerHTML"), "#notice")
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

@@ -12,6 +12,9 @@ const notice = (note, text) => {
 
 document.documentElement.classList.add("scripted");
 
+// What the form before did gets the focus, so that screen readers say it.
+if (!location.hash) document.querySelector("main [data-note^=message-]")?.focus();
+
 // Live parts pause while the page is hidden, and reload when it becomes visible.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const live = event.target.closest("[data-live]") === event.target;

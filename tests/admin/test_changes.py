@@ -230,10 +230,10 @@ def test_a_tier_is_changed_everywhere(
     admin_client: Client, organization: Organization, revision: Count
 ) -> None:
     tier = LicenseTier.objects.get(name="Enterprise")
-    data = {"name": tier.name, "rank": tier.rank, "builtin_tools": "read_file"}
+    data = {"name": tier.name, "rank": tier.rank, "every_builtin": "on", "every_level": "on"}
     admin_client.post(place(LicenseTier, "change", tier.pk), data)
     tier.refresh_from_db()
-    assert tier.builtin_tools == ["read_file"]
+    assert not tier.custom_sandbox_profiles
     assert revision() == 1
 
 

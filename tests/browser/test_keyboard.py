@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_pages import BARE, PHONE, SWITCH
+from tools.models import Agent
 
 pytestmark = pytest.mark.part("browser")
 
@@ -177,3 +178,10 @@ def test_without_javascript_the_button_leads_to_the_same_answers(page: Page) -> 
 def test_the_help_names_it(page: Page) -> None:
     page.keyboard.press("?")
     expect(page.locator("#shortcuts a[href='/search/']")).to_be_visible()
+
+
+def test_what_a_form_did_has_the_focus_on_the_page_that_follows(page: Page, caller: Agent) -> None:
+    """So that screen readers say it (review 1.15)."""
+    page.goto(f"/agents/{caller.slug}/edit/")
+    page.locator(".editor-foot .primary").click()
+    expect(page.locator("[data-note=message-info]")).to_be_focused()

@@ -33,6 +33,7 @@ from tools.errors import Conflict, Malformed
 from tools.models import Agent, LicenseTier, Organization, Token, User
 from tools.models.user import default_groups
 
+MOST_TOKEN_DAYS, LONGEST_TOKEN_LABEL = 365, 100
 AGENT_SCOPES = (Scope.READ, Scope.EXECUTE)
 
 
@@ -223,6 +224,7 @@ def create_token(
     at `expires_at`. Raises `Malformed` for what the holder does not have, `Forbidden` for what the
     giver does not. Without a giver only the system issues.
     """
+    _check_token(label, days)
     check_narrowing(user, groups=groups, tools=tools)
     if giver is not None:
         check_may_issue(giver, user, groups=groups, tools=tools)
@@ -251,6 +253,20 @@ def create_token(
     named = {"token_id": str(token.pk)} | ({"replaces": str(replaces.pk)} if replaces else {})
     record_change(Event.TOKEN_CREATE, user.username, by, None, given, **named)
     return token, text
+
+
+def _check_token(label: str, days: int | None) -> None:
+    errors = []
+    if len(label) > LONGEST_TOKEN_LABEL:
+        message = f"must be at most {LONGEST_TOKEN_LABEL} characters"
+        errors.append({"field": "label", "message": message})
+    if days is not None and not 1 <= days <= MOST_TOKEN_DAYS:
+        message = f"must be a number of days from 1 to {MOST_TOKEN_DAYS}"
+        errors.append({"field": "days", "message": message})
+    if errors:
+        raise Malformed(
+            "The token was not accepted; see details.errors.", code="invalid_token", errors=errors
+        )
 
 
 @transaction.atomic
@@ -293,14 +309,12 @@ def rotate_token(
 
 @transaction.atomic
 def revoke_token(*, token: Token, by: Actor) -> bool:
-    """Refused from the next request on. Safe to repeat: whether something changed."""
-    changed = token.revoked_at is None
-    if changed:
-        token.revoked_at = timezone.now()
-        token.save(update_fields=["revoked_at"])
-        after = {"revoked_at": token.revoked_at}
-        named = {"token_id": str(token.pk)}
-        record_change(
-            Event.TOKEN_REVOKE, token.user.username, by, {"revoked_at": None}, after, **named
-        )
-    return changed
+    """Refused from the next request on. False where it was revoked already."""
+    if token.revoked_at is not None:
+        return False
+    token.revoked_at = timezone.now()
+    token.save(update_fields=["revoked_at"])
+    before, after = {"revoked_at": None}, {"revoked_at": token.revoked_at}
+    named = {"token_id": str(token.pk)}
+    record_change(Event.TOKEN_REVOKE, token.user.username, by, before, after, **named)
+    return True

@@ -1,4 +1,4 @@
-"""Django admin of approvals: held calls, their decisions, and the rules that hold calls.
+"""Django admin of the rules that hold calls for approval.
 
 Calls are not decided here: an approver must see every argument first, as `/confirmations/` does.
 """
@@ -9,64 +9,38 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from tools.admin.base import ActionForm, ReadOnly, actor
+from tools.admin.base import ActionForm, actor
 from tools.admin.catalog import DeletingAdmin
 from tools.approvals import confirmation_rules
-from tools.models import Confirmation, ConfirmationDecision, ConfirmationRule
+from tools.models import ConfirmationRule
 
-
-@admin.register(Confirmation)
-class ConfirmationAdmin(ReadOnly):
-    list_display = ("execution", "status", "approvals_needed", "created_at", "expires_at")
-    list_filter = ("status", "created_at")
-    list_select_related = ("execution", "organization")
-    search_fields = ("execution__tool_name__exact", "execution__agent__slug__exact")
-    search_help_text = "The whole name of a tool or an agent."
-    ordering = ("-created_at",)
-
-
-@admin.register(ConfirmationDecision)
-class ConfirmationDecisionAdmin(ReadOnly):
-    place = "confirmation__organization"
-    list_display = ("confirmation", "user", "approved", "reason", "at")
-    list_filter = ("approved", "at")
-    list_select_related = ("confirmation", "user")
-    search_fields = ("user__username__exact", "reason")
-    ordering = ("-id",)
+_FIELDS_OF_RULE = {"tool_name": "tool", "group_name": "group"}  # of the form, and of the action
 
 
 class ConfirmationRuleActionForm(ActionForm):
+    error_fields = {said: name for name, said in _FIELDS_OF_RULE.items()}
     every_call = forms.BooleanField(
         required=False, help_text="Meant: without any condition it holds every call."
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not self.instance._state.adding:
-            self.initial["every_call"] = confirmation_rules.describe_rule(self.instance)[
-                "every_call"
-            ]
+    def stored_values(self) -> dict[str, Any]:
+        every = confirmation_rules.describe_rule(self.instance)["every_call"]
+        return super().stored_values() | {"every_call": every}
 
-    def act(self, data: dict[str, Any]) -> ConfirmationRule:
-        agent = data["agent"]
-        wanted = {
-            "enabled": data["enabled"],
-            "tool": data["tool_name"] or None,
-            "group": data["group_name"] or None,
-            "agent": agent.slug if agent else None,
-            "min_cost": data["min_cost"],
-            "side_effects": data["side_effects"],
-            "first_use": data["first_use"],
-            "approvals_needed": data["approvals_needed"],
-            "every_call": data["every_call"],
-        }
-        if self.instance._state.adding:
+    def act(self, changes: dict[str, Any]) -> ConfirmationRule:
+        name = changes.pop("name", None)
+        wanted = {_FIELDS_OF_RULE.get(field, field): value for field, value in changes.items()}
+        for field in {"tool", "group"} & wanted.keys():
+            wanted[field] = wanted[field] or None
+        if "agent" in wanted:
+            wanted["agent"] = wanted["agent"].slug if wanted["agent"] else None
+        if self.is_new:
             return confirmation_rules.create_rule(
-                organization=self.home, name=data["name"], wanted=wanted, by=self.by
+                organization=self.home, name=str(name), wanted=wanted, by=self.by
             )
-        place = self.instance.organization
-        row = confirmation_rules.find_rule(place, self.instance.name)
-        return confirmation_rules.change_rule(row=row, wanted=wanted, by=self.by)
+        row = confirmation_rules.find_rule(self.instance.organization, self.instance.name)
+        whole = confirmation_rules.describe_rule(row) | wanted
+        return confirmation_rules.change_rule(row=row, wanted=whole, by=self.by)
 
 
 @admin.register(ConfirmationRule)

@@ -4,8 +4,8 @@ from django.contrib.admin.apps import AdminConfig
 
 # Each registers its models with the site when it is imported.
 MODULES = (
-    "agents", "approvals", "audit", "catalog", "executions", "messages", "organizations", "people",
-    "sandbox_profiles", "sources",
+    "agents", "approvals", "audit", "catalog", "organizations", "people", "read_only",
+    "sandbox_profiles",
 )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Base classes of the Django admin: rows of the user's own organization, changed by actions."""
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from django import forms
@@ -17,30 +16,34 @@ from django.core.exceptions import (
 )
 from django.core.paginator import Paginator
 from django.db import transaction
-from django.db.models import Model, QuerySet
-from django.forms.models import ModelForm
+from django.db.models import QuerySet
+from django.forms.models import ModelForm, model_to_dict
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 from django.utils.functional import cached_property
 from guardian.admin import GuardedModelAdminMixin, UserManage
 from guardian.shortcuts import get_group_perms, get_user_perms
 
 from audit.actions import Actor, difference, record
+from audit.errors import AuditFlaw
 from audit.events import Event, Outcome
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.grants.grant_actions import check_changeable, check_grantable
 from tools.definitions.callers import Caller
-from tools.definitions.texts.names import SLUG
-from tools.definitions.values import strict_json
-from tools.errors import Forbidden, ToolcribError
+from tools.definitions.texts.names import SLUG, join_names
+from tools.errors import Conflict, Forbidden, ToolcribError
 from tools.models import Organization, User
+from tools.web.forms import FILLED_FROM, NOTHING_CHANGED, FilledForm
+from tools.web.one_time import act_once, new_key
+from tools.web.pages import address_of
 
 
 def actor(request: HttpRequest, organization: Organization | None = None) -> Actor:
     """The actor of a change, in the organization whose evidence the change belongs to."""
     user = request.user
     assert isinstance(user, User)
-    address = str(request.META.get("REMOTE_ADDR", ""))
-    return actor_of(caller_of_user(user, organization=organization, source_ip=address))
+    return actor_of(caller_of_user(user, organization=organization, source_ip=address_of(request)))
 
 
 def giver(request: HttpRequest, organization: Organization | None = None) -> Caller:
@@ -50,99 +53,84 @@ def giver(request: HttpRequest, organization: Organization | None = None) -> Cal
     return caller_of_user(user, organization=organization)
 
 
-class LinesField(forms.CharField):
-    """A list of texts, one per line. Names match exactly, so nothing is trimmed."""
-
-    widget = forms.Textarea
-
-    def __init__(self, **options: Any) -> None:
-        options.setdefault("required", False)
-        super().__init__(strip=False, **options)
-        self.widget.attrs.update({"rows": 4, "spellcheck": "false", "class": "vLargeTextField"})
-
-    def prepare_value(self, value: Any) -> Any:
-        return "\n".join(value) if isinstance(value, list | tuple) else value
-
-    def to_python(self, value: Any) -> Any:
-        return [line for line in str(value or "").splitlines() if line]
-
-
-class HostsField(LinesField):
-    """One host per line; a host with more than a name is written as JSON."""
-
-    def __init__(self, **options: Any) -> None:
-        options.setdefault(
-            "help_text",
-            'One a line: a host, *.suffix, * for every public one, or {"host": "api.example", '
-            '"ports": [443], "methods": ["GET"], "paths": ["/v1"], "credential": "name"}.',
-        )
-        super().__init__(**options)
-
-    def prepare_value(self, value: Any) -> Any:
-        if not isinstance(value, list):
-            return value
-        return "\n".join(one if isinstance(one, str) else json.dumps(one) for one in value)
-
-    def to_python(self, value: Any) -> Any:
-        lines = [line.strip() for line in super().to_python(value)]
-        return [_parse_host(line) for line in lines if line]
+MOST_NAMED = 10  # in a message
 
 
 def run_for_each(
     request: HttpRequest, rows: Iterable[Any], act: Callable[[Any], object], said: str
 ) -> None:
-    """Run an action for each row. A refusal becomes a message, and the other rows continue."""
-    done = 0
+    """Run an action for each row, which returns False where nothing changed. A refusal becomes a
+    message, and the other rows continue."""
+    done, refused = list[str](), False
     for row in rows:
         try:
-            act(row)
+            if act(row) is not False:
+                done.append(str(row))
         except ToolcribError as refusal:
+            refused = True
             messages.error(request, f"{row}: {refusal.message}", extra_tags=refusal.code)
-        else:
-            done += 1
     if done:
-        messages.success(request, f"{said}: {done}.")
+        messages.success(request, f"{said}: {join_names(done, MOST_NAMED)}.")
+    elif not refused:
+        messages.info(request, NOTHING_CHANGED)
 
 
-def _parse_host(line: str) -> Any:
-    if not line.startswith("{"):
-        return line
-    try:
-        return strict_json.parse(line)
-    except strict_json.BadJson as error:
-        raise ValidationError(f"The line {line[:60]!r} is {error}.") from None
-
-
-class ActionForm(ModelForm):
+class ActionForm(FilledForm, ModelForm):
     """A form that calls an action; a refusal of the action is shown at the form."""
 
     by: Actor
-    home: Organization
-    saved: Model
-    flawed_field: str | None = None  # where the errors of a definition are shown
+    giver: Caller
+    home: Organization  # of the administrator
+    place: Organization | None  # whose row it is; None for rows of the installation
+    saved: Any = None
+    changed = True
 
-    def act(self, data: dict[str, Any]) -> Model:
-        raise NotImplementedError
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if not self.is_new:
+            self.stored = self.stored_values()
+            self.initial = {**self.initial, **self.stored}
+            self.read_filled_from(str(self.data.get(FILLED_FROM, "")))
+
+    @property
+    def is_new(self) -> bool:
+        return bool(self.instance._state.adding)
+
+    def stored_values(self) -> dict[str, Any]:
+        return model_to_dict(self.instance, [*self.fields])
+
+    def lock(self) -> None:
+        if self.place is not None:
+            rows = Organization.objects.select_for_update(no_key=True)
+            rows.values_list("pk").get(pk=self.place.pk)
+        elif not self.is_new:
+            rows = type(self.instance)._default_manager.select_for_update(no_key=True)
+            rows.values_list("pk").get(pk=self.instance.pk)
+        if not self.is_new:
+            self.instance.refresh_from_db()
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
         if not self.errors:
-            try:
-                with transaction.atomic():
-                    self.saved = self.act(data)
-            except ToolcribError as refusal:
-                self._refuse(refusal)
+            self._write(data)
+        if self.errors or self.conflicts:
+            self.ask_secrets_again()
         return data
+
+    def _write(self, data: dict[str, Any]) -> None:
+        try:
+            with transaction.atomic():
+                self.saved = self.write(data)
+        except ToolcribError as refusal:
+            if not self.conflicts:
+                self.place_refusal(refusal)
+        except AuditFlaw as flaw:
+            self.add_error(flaw.field if flaw.field in self.fields else None, str(flaw))
+        self.changed = self.saved is not None
+        self.saved = self.saved or self.instance
 
     def _post_clean(self) -> None:
         """The action has validated everything and has written the row."""
-
-    def _refuse(self, refusal: ToolcribError) -> None:
-        flaws = refusal.details.get("errors")
-        if not flaws:
-            self.add_error(None, refusal.message)
-        for flaw in flaws or []:
-            self.add_error(self.flawed_field, f"{flaw['field']}: {flaw['message']}")
 
 
 MOST_COUNTED = 5_000  # further rows are found by filters and search
@@ -189,7 +177,44 @@ class OrganizationFilter(SimpleListFilter):
 
 
 class StrictAdmin(ModelAdmin):
-    """Validates what a URL or a form names before it queries the database."""
+    """Validates what a URL or a form names before it queries the database. A form that is sent
+    twice acts once, and one that was filled from older values answers 409."""
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> Any:
+        add = super().add_view
+        return self.once(request, lambda: add(request, form_url, extra_context))
+
+    def once(self, request: HttpRequest, act: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+        """The answer of `act`, or of the same form before."""
+        asked: Any = request
+        asked.caller = giver(request)
+        try:
+            return act_once(asked, act)
+        except (Conflict, Forbidden) as refusal:
+            messages.error(request, refusal.message, extra_tags=refusal.code)
+            return redirect(request.get_full_path())
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any
+    ) -> HttpResponse:
+        context["one_time_key"] = new_key()
+        response = super().render_change_form(request, context, *args, **options)
+        if getattr(context["adminform"].form, "conflicts", ()):
+            response.status_code = 409
+        return response
+
+    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
+        asked: Any = request
+        asked.nothing_changed = not getattr(form, "changed", form.changed_data)
+        return super().save_form(request, form, change)
+
+    def message_user(
+        self, request: HttpRequest, message: Any, level: Any = messages.INFO, *args: Any,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        if getattr(request, "nothing_changed", False):
+            message, level = NOTHING_CHANGED, messages.INFO
+        super().message_user(request, message, level, *args, **options)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Only columns of the list's filters: any other could be read letter by letter."""
@@ -215,11 +240,11 @@ class StrictAdmin(ModelAdmin):
 class OwnOrganization(StrictAdmin):
     """Staff see the rows of their own organization; superusers see all.
 
-    `place` is the path from a row to its organization, "" where the row is one. Where rows name
-    it by its slug, `by_slug` is true.
+    `place` is the path from a row to its organization, "" where the row is one, and None where
+    rows are of the whole installation. Where rows name it by its slug, `by_slug` is true.
     """
 
-    place = "organization"
+    place: str | None = "organization"
     by_slug = False
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -228,7 +253,7 @@ class OwnOrganization(StrictAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
-        if request.user.is_superuser:
+        if request.user.is_superuser or self.place is None:
             return rows
         home: Any = request.user.organization  # type: ignore[union-attr]
         return rows.filter(**{self.place or "pk": home.slug if self.by_slug else home.pk})
@@ -242,7 +267,10 @@ class OwnOrganization(StrictAdmin):
         path = self.place if self.by_slug else f"{self.place}__slug"
         return type("ByOrganization", (OrganizationFilter,), {"place": path})
 
-    def organization_of(self, row: Any) -> Organization:
+    def organization_of(self, row: Any) -> Any:
+        """None for rows of the installation."""
+        if self.place is None:
+            return None
         for step in filter(None, self.place.split("__")):
             row = getattr(row, step)
         return Organization.objects.get(slug=row) if self.by_slug else row
@@ -256,16 +284,23 @@ class OwnOrganization(StrictAdmin):
 
 
 class ReadOnly(OwnOrganization):
-    """Evidence: no user may change it. `hidden` columns are never shown: secrets and binary
-    data."""
+    """What is only looked at. `hidden` columns are never read: secrets and binary data; `more` are
+    functions that show something of a row. Its one action needs the permission `action_needs`."""
 
     actions: Any = None
-    hidden: tuple[str, ...] = ()
+    hidden: Collection[str] = ()
+    more: tuple[Callable[[Any], Any], ...] = ()
+    action_needs = ""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer(*self.hidden)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        if self.fields:
-            return self.fields
-        return [one.name for one in self.opts.concrete_fields if one.name not in self.hidden]
+        columns = [one.name for one in self.opts.concrete_fields if one.name not in self.hidden]
+        return self.fields or [*columns, *self.more]
+
+    def has_act_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm(self.action_needs))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -290,10 +325,12 @@ class ActionAdmin(OwnOrganization):
     ) -> Any:
         made: Any = super().get_form(request, obj, change, **options)
         home = request.user.organization  # type: ignore[union-attr]
-        made.home, made.by = home, actor(request, self.organization_of(obj) if obj else home)
+        made.home, made.place = home, self.organization_of(obj) if obj else home
+        made.by, made.giver = actor(request, made.place), giver(request, made.place)
         return made
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
+        super().save_form(request, form, change)
         return form.saved
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:

@@ -1,4 +1,4 @@
-"""Django admin of tools, their versions, their groups and their sources."""
+"""Django admin of tools, their groups and their sources."""
 
 import json
 from typing import Any
@@ -13,17 +13,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from tools.accounts.grants.grant_actions import save_group
-from tools.admin.base import ActionAdmin, ActionForm, Guarded, LinesField, ReadOnly, actor, giver
+from tools.admin.base import ActionAdmin, ActionForm, Guarded, actor, run_for_each
 from tools.catalog import actions
 from tools.catalog.groups import delete_group
 from tools.catalog.registry import registry
 from tools.catalog.services.services import save_source
-from tools.definitions.callers import Caller
-from tools.definitions.values import strict_json
 from tools.errors import ToolcribError
 from tools.insight.workflow_findings import findings_about
-from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService, ToolVersion
+from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService
 from tools.models.source import Source
+from tools.web.form_fields import JsonField, LinesField, OpeningHoursField
 
 EXAMPLE = {
     "name": "shout",
@@ -48,9 +47,11 @@ def _render_json(value: Any) -> SafeString:
 
 
 class ToolForm(ActionForm):
-    flawed_field = "definition"
-    definition = forms.CharField(
-        widget=forms.Textarea(attrs={"rows": 30, "spellcheck": "false", "class": "json"}),
+    errors_at = "definition"
+    definition = JsonField(
+        required=True,
+        initial=_format_json(EXAMPLE),
+        widget=forms.Textarea(attrs={"rows": 30, "spellcheck": "false"}),
         help_text="The tool as JSON. Saving a changed one writes a new, signed version.",
     )
     max_concurrency = forms.IntegerField(
@@ -59,27 +60,22 @@ class ToolForm(ActionForm):
         help_text="How many of its calls run at once; empty: no limit.",
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def stored_values(self) -> dict[str, Any]:
         version = self.instance.version
-        self.initial["definition"] = _format_json(
-            _editable_definition(version.definition) if version else EXAMPLE
-        )
+        definition = _editable_definition(version.definition) if version else EXAMPLE
+        return super().stored_values() | {"definition": _format_json(definition)}
 
-    def clean_definition(self) -> Any:
-        try:
-            return strict_json.parse(self.cleaned_data["definition"])
-        except strict_json.BadJson as error:
-            raise forms.ValidationError(f"The definition is {error}.") from None
-
-    def act(self, data: dict[str, Any]) -> Tool:
-        definition = data["definition"]
-        if self.instance._state.adding:
+    def act(self, changes: dict[str, Any]) -> Tool:
+        tool = self.instance
+        if self.is_new:
+            definition = changes["definition"]
             tool = actions.register_tool(organization=self.home, definition=definition, by=self.by)
-        else:
-            tool = actions.update_tool(tool=self.instance, definition=definition, by=self.by)
-        if "max_concurrency" in self.changed_data:
-            tool = actions.set_concurrency(tool=tool, most=data["max_concurrency"], by=self.by)
+        elif "definition" in changes:
+            definition = changes["definition"]
+            tool = actions.update_tool(tool=tool, definition=definition, by=self.by)
+        most = changes.get("max_concurrency", tool.max_concurrency)
+        if most != tool.max_concurrency:
+            tool = actions.set_concurrency(tool=tool, most=most, by=self.by)
         return tool
 
 
@@ -156,119 +152,66 @@ class ToolAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
 
     @admin.action(description="Enable the selected tools", permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._switch(request, queryset, enabled=True)
+        _switch(request, queryset, enabled=True, said="Enabled")
 
     @admin.action(description="Disable the selected tools", permissions=["change"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._switch(request, queryset, enabled=False)
+        _switch(request, queryset, enabled=False, said="Disabled")
 
     @admin.action(description="Ask two people for every call", permissions=["change"])
     def mark_critical(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._mark(request, queryset, critical=True)
+        _mark(request, queryset, critical=True, said="Two people are asked")
 
     @admin.action(description="Ask two people no more", permissions=["change"])
     def unmark_critical(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._mark(request, queryset, critical=False)
-
-    def _mark(self, request: HttpRequest, queryset: QuerySet[Tool], *, critical: bool) -> None:
-        for tool in queryset.select_related("organization"):
-            by = actor(request, tool.organization)
-            actions.set_critical(tool=tool, critical=critical, by=by)
+        _mark(request, queryset, critical=False, said="Two people are asked no more")
 
     def delete(self, row: Tool, request: HttpRequest) -> None:
         actions.delete_tool(tool=row, by=actor(request, row.organization))
 
-    def _switch(self, request: HttpRequest, tools: QuerySet[Tool], *, enabled: bool) -> None:
-        for tool in tools:
-            by = actor(request, tool.organization)
-            try:
-                actions.set_enabled(tool=tool, enabled=enabled, by=by, reason="admin")
-            except ToolcribError as refusal:
-                messages.error(request, refusal.message, extra_tags=refusal.code)
+
+def _switch(request: HttpRequest, tools: QuerySet[Tool], *, enabled: bool, said: str) -> None:
+    def switch(tool: Tool) -> bool:
+        by = actor(request, tool.organization)
+        done = actions.set_enabled(tool=tool, enabled=enabled, by=by, reason="admin")
+        return done.status != tool.status
+
+    run_for_each(request, tools, switch, said)
 
 
-@admin.register(ToolVersion)
-class ToolVersionAdmin(ReadOnly):
-    place = "tool__organization"
-    list_display = ("tool", "label", "number", "created_by", "created_at")
-    list_filter = ("created_at",)
-    list_select_related = ("tool",)
-    search_fields = ("tool__name", "digest__exact")
-    fields = (
-        "tool", "number", "label", "shown_definition", "digest", "key_id", "signature",
-        "created_at", "created_by", "origin",
-    )  # fmt: skip
-    ordering = ("-created_at",)
+def _mark(request: HttpRequest, tools: QuerySet[Tool], *, critical: bool, said: str) -> None:
+    def mark(tool: Tool) -> bool:
+        by = actor(request, tool.organization)
+        return actions.set_critical(tool=tool, critical=critical, by=by).critical != tool.critical
 
-    @admin.display(description="definition")
-    def shown_definition(self, version: ToolVersion) -> SafeString:
-        return _render_json(version.definition)
+    run_for_each(request, tools, mark, said)
 
 
-class WindowsField(LinesField):
-    """One opening window per line: weekdays (none for every day), start and end."""
-
-    def prepare_value(self, value: Any) -> Any:
-        if not isinstance(value, list):
-            return value
-        return "\n".join(
-            " ".join([*window.get("days", ()), f"{window['from']}-{window['to']}"])
-            for window in value
-        )
-
-    def to_python(self, value: Any) -> Any:
-        """An invalid window is left for the action to refuse."""
-        return [_parse_window(line.split()) for line in super().to_python(value) if line.strip()]
-
-
-def _parse_window(words: list[str]) -> dict[str, Any]:
-    *days, hours = words
-    begin, _, end = hours.partition("-")
-    return {**({"days": days} if days else {}), "from": begin, "to": end}
-
-
-class OwnedForm(ActionForm):
-    """A row that is created in the administrator's own organization, and keeps its name."""
-
-    @property
-    def place(self) -> Organization:
-        return self.home if self.instance._state.adding else self.instance.organization
-
-    def name_of(self, data: dict[str, Any]) -> str:
-        return str(data["name"] if self.instance._state.adding else self.instance.name)
-
-
-class GroupForm(OwnedForm):
-    giver: Caller
+class GroupForm(ActionForm):
+    place: Organization
     permissions = LinesField(help_text="Held by whoever is granted the group; one a line.")
     parent = forms.ModelChoiceField(
         ToolGroup.objects.none(),
         required=False,
         help_text="A tool in this group is also in its parent.",
     )
-    schedule = WindowsField(
+    schedule = OpeningHoursField(
         label="Open",
-        help_text="One window a line, such as 22:00-06:00, or mon tue wed thu fri 09:00-17:00, in "
-        "the organization's time zone; no line is always.",
+        help_text="One window a line, such as 22:00-06:00, or mon-fri 09:00-17:00, in the "
+        "organization's time zone; no line is always.",
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         if "parent" in self.fields:
             others = ToolGroup.objects.filter(organization=self.place).exclude(pk=self.instance.pk)
             self.fields["parent"].queryset = others  # type: ignore[attr-defined]
 
-    def act(self, data: dict[str, Any]) -> ToolGroup:
-        said = {name: value for name, value in data.items() if name not in ("name", "parent")}
-        parent = data["parent"].name if data["parent"] else None
-        return save_group(
-            giver=self.giver,
-            organization=self.place,
-            name=self.name_of(data),
-            by=self.by,
-            parent=parent,
-            **said,
-        )
+    def act(self, changes: dict[str, Any]) -> ToolGroup:
+        whole = self.cleaned_data | {"parent": None, "name": self.instance.name} | changes
+        if parent := self.cleaned_data["parent"]:
+            whole["parent"] = parent.name
+        return save_group(giver=self.giver, organization=self.place, by=self.by, **whole)
 
 
 @admin.register(ToolGroup)
@@ -285,20 +228,14 @@ class ToolGroupAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("name",) if obj else ()  # tools and grants name it
 
-    def get_form(
-        self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any
-    ) -> Any:
-        made = super().get_form(request, obj, change, **options)
-        made.giver = giver(request, obj.organization if obj else None)
-        return made
-
     def delete(self, row: ToolGroup, request: HttpRequest) -> None:
         delete_group(group=row, by=actor(request, row.organization))
 
 
-class SourceForm(OwnedForm):
+class SourceForm(ActionForm):
     unnamed = forms.BooleanField(
         required=False,
+        initial=True,
         label="No groups of its own",
         help_text="Its tools that name none are in default, and the list below says nothing.",
     )
@@ -306,17 +243,19 @@ class SourceForm(OwnedForm):
         help_text="Groups of its tools that name none, one a line. An empty list: only through *."
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial["unnamed"] = self.instance.default_groups is None
+    def stored_values(self) -> dict[str, Any]:
+        groups = self.instance.default_groups
+        return super().stored_values() | {"unnamed": groups is None, "default_groups": groups or []}
 
-    def act(self, data: dict[str, Any]) -> Source:
+    def act(self, changes: dict[str, Any]) -> Source:
+        said = self.cleaned_data
+        assert self.place is not None
         return save_source(
             kind=type(self.instance),
             organization=self.place,
-            name=self.name_of(data),
+            name=changes["name"] if self.is_new else self.instance.name,
             by=self.by,
-            default_groups=None if data["unnamed"] else data["default_groups"],
+            default_groups=None if said["unnamed"] else said["default_groups"],
         )
 
 

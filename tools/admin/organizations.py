@@ -1,74 +1,82 @@
-"""Django admin of organizations and license tiers. Only superusers change them."""
+"""Django admin of organizations and license tiers. Only superusers change them.
 
-from collections.abc import Mapping
-from types import MappingProxyType
+A tier is changed here where nothing follows; what would disable or enable tools is refused, with
+the way to the page that previews it.
+"""
+
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
-from django.http import HttpRequest
+from django.contrib import admin
+from django.http import HttpRequest, QueryDict
+from django.urls import reverse
+from django.utils.html import format_html
 
 from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
-from tools.admin.base import ActionAdmin, ActionForm, Guarded, HostsField, LinesField
+from tools.admin.base import ActionAdmin, ActionForm, Guarded
 from tools.catalog.builtins import install_builtins
 from tools.catalog.tiers import standing_of
+from tools.errors import ToolcribError
+from tools.insight.impact_previews import PREVIEW_NEEDED, change_terms
 from tools.licensing import tiers as tier_actions
-from tools.licensing.licenses import TierImpact
 from tools.models import LicenseTier, Organization
 from tools.web.field_actions import LIMITS, WORKSPACE_QUOTA, change_organization_fields
+from tools.web.form_fields import HostsField, LinesField
 
-_NAMED = 20
 UNCHANGED_IF_EMPTY = ("minimum_isolation", "max_queue_depth", *WORKSPACE_QUOTA)
+_PREVIEW = '{} <a href="{}">Look at what would follow</a>'
 
 
 class OrganizationForm(ActionForm):
-    follows: TierImpact | None = None  # of another tier
     allowed_hosts = HostsField(label="Hosts of web_fetch")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         for name in UNCHANGED_IF_EMPTY:
             if name in self.fields:
                 self.fields[name].required = False
 
-    def act(self, data: dict[str, Any]) -> Organization:
-        if self.instance._state.adding:
-            named = {name: data[name] for name in ("slug", "name", "tier")}
+    def act(self, changes: dict[str, Any]) -> Organization:
+        made = self.instance
+        if self.is_new:
+            named = {name: changes.pop(name) for name in ("slug", "name", "tier")}
             made = account_actions.create_organization(by=self.by, **named)
             install_builtins(organization=made, by=self.by)
-            changes = self._changes(data, made)
-        else:
-            made = self.instance
-            changes = self._changes(data, made) | {
-                name: data[name] for name in ("tier", "name") if name in self.changed_data
+            stored = Organization.objects.get(pk=made.pk)
+            changes = {
+                name: value for name, value in changes.items() if value != getattr(stored, name)
             }
-        self.follows = change_organization_fields(organization=made, by=self.by, changes=changes)
+        changes = {
+            name: value
+            for name, value in changes.items()
+            if name not in UNCHANGED_IF_EMPTY or value not in (None, "")
+        }
+        change_organization_fields(organization=made, by=self.by, changes=changes)
         return Organization.objects.get(pk=made.pk)
 
-    def _changes(self, data: dict[str, Any], organization: Organization) -> dict[str, Any]:
-        """The changed fields beside name and tier; those of `UNCHANGED_IF_EMPTY` only with a
-        value."""
-        names = ("allowed_hosts", *LIMITS, *WORKSPACE_QUOTA, "output_days")
-        changes = {
-            name: data[name]
-            for name in names
-            if name in self.changed_data and not (name in UNCHANGED_IF_EMPTY and data[name] is None)
-        }
-        minimum = data["minimum_isolation"]
-        if minimum and minimum != organization.minimum_isolation:
-            changes["minimum_isolation"] = minimum
-        return changes
+    def place_refusal(self, refusal: ToolcribError) -> None:
+        if refusal.code != PREVIEW_NEEDED:
+            return super().place_refusal(refusal)
+        query = QueryDict(mutable=True)
+        query.update({"organization": self.instance.slug, "tier": self.cleaned_data["tier"].name})
+        address = f"{reverse('licenses')}?{query.urlencode()}"
+        return self.add_error("tier", format_html(_PREVIEW, refusal.message, address))
 
 
 class TierActionForm(ActionForm):
-    follows: Mapping[str, TierImpact] = MappingProxyType({})  # by organization
     every_builtin = forms.BooleanField(
-        required=False, label="Every built-in tool", help_text="Then the list below says nothing."
+        required=False,
+        initial=True,
+        label="Every built-in tool",
+        help_text="Then the list below says nothing.",
     )
     builtin_tools = LinesField(help_text="Built-in tools of this tier, one a line.")
     every_level = forms.BooleanField(
-        required=False, label="Every isolation level", help_text="Then no box below counts."
+        required=False,
+        initial=True,
+        label="Every isolation level",
+        help_text="Then no box below counts.",
     )
     isolation_levels = forms.MultipleChoiceField(
         required=False,
@@ -77,30 +85,34 @@ class TierActionForm(ActionForm):
         help_text="What tools, organizations and profiles may ask for.",
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial["every_builtin"] = self.instance.builtin_tools is None
-        self.initial["every_level"] = self.instance.isolation_levels is None
+    def stored_values(self) -> dict[str, Any]:
+        tier = self.instance
+        return super().stored_values() | {
+            "every_builtin": tier.builtin_tools is None,
+            "builtin_tools": tier.builtin_tools or [],
+            "every_level": tier.isolation_levels is None,
+            "isolation_levels": tier.isolation_levels or [],
+        }
 
-    def act(self, data: dict[str, Any]) -> LicenseTier:
-        changes = {**data}
-        if changes.pop("every_builtin"):
-            changes["builtin_tools"] = None
-        if changes.pop("every_level"):
-            changes["isolation_levels"] = None
-        if self.instance._state.adding:
-            return tier_actions.create_tier(by=self.by, **changes)
-        self.follows = tier_actions.change_tier(tier=self.instance, by=self.by, **changes)
+    def act(self, changes: dict[str, Any]) -> LicenseTier:
+        whole = {**self.cleaned_data}
+        if whole.pop("every_builtin"):
+            whole["builtin_tools"] = None
+        if whole.pop("every_level"):
+            whole["isolation_levels"] = None
+        if self.is_new:
+            return tier_actions.create_tier(by=self.by, **whole)
+        changed = {
+            name: value for name, value in whole.items() if value != getattr(self.instance, name)
+        }
+        change_terms(tier=self.instance, by=self.by, **changed)
         return self.instance
 
-
-def _report_tier_change(request: HttpRequest, slug: str, change: TierImpact) -> None:
-    """What a change of a tier did to the tools of an organization."""
-    for word in ("disabled", "enabled"):
-        names = getattr(change, word)
-        if names:
-            shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
-            messages.warning(request, f"{slug}: {len(names)} custom tools {word}: {shown}")
+    def place_refusal(self, refusal: ToolcribError) -> None:
+        if refusal.code != PREVIEW_NEEDED:
+            return super().place_refusal(refusal)
+        address = reverse("license-tier", args=[self.instance.pk])
+        return self.add_error(None, format_html(_PREVIEW, refusal.message, address))
 
 
 class SuperuserAdmin(ActionAdmin):
@@ -119,8 +131,7 @@ class OrganizationAdmin(Guarded, SuperuserAdmin):  # type: ignore[misc]
     form = OrganizationForm
     fields = (
         "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS,
-        *WORKSPACE_QUOTA,
-        "output_days",
+        *WORKSPACE_QUOTA, "output_days",
     )  # fmt: skip
     list_display = ("slug", "name", "tier", "license_expires_at", "created_at")
     list_filter = ("tier", ("license_expires_at", admin.EmptyFieldListFilter))
@@ -142,15 +153,10 @@ class OrganizationAdmin(Guarded, SuperuserAdmin):  # type: ignore[misc]
         named = standing.license_id or "none"
         return f"{named}, until {standing.expires_at:%Y-%m-%d}: {standing.state}{counts}"
 
-    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
-        if form.follows is not None:
-            _report_tier_change(request, form.instance.slug, form.follows)
-        return super().save_form(request, form, change)
-
 
 @admin.register(LicenseTier)
 class LicenseTierAdmin(SuperuserAdmin):
-    place = ""
+    place = None
     form = TierActionForm
     fields = (
         "name", "rank", "every_builtin", "builtin_tools", "max_custom_tools", "every_level",
@@ -159,13 +165,5 @@ class LicenseTierAdmin(SuperuserAdmin):
     list_display = ("name", "rank", "max_custom_tools", "custom_sandbox_profiles")
     search_fields = ("name",)
 
-    def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
-        for slug, follows in form.follows.items():
-            _report_tier_change(request, slug, follows)
-        return super().save_form(request, form, change)
-
     def get_queryset(self, request: HttpRequest) -> Any:
-        return LicenseTier.objects.order_by("rank")  # tiers belong to no organization
-
-    def organization_of(self, row: Any) -> Any:
-        return None
+        return LicenseTier.objects.order_by("rank")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
@@ -12,6 +12,7 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 
 from audit.actions import difference, record
@@ -20,22 +21,21 @@ from tools.accounts.grants.grant_actions import check_grantable
 from tools.accounts.grants.impersonation import check_may_impersonate
 from tools.accounts.login import login, second_factors
 from tools.accounts.roles import grantable_roles, role_of, roles
+from tools.accounts.superusers import check_superuser_left
 from tools.accounts.user_permissions import increment_revisions
-from tools.admin.base import LinesField, OwnOrganization, ReadOnly, StrictAdmin, actor, giver
+from tools.admin.base import OwnOrganization, StrictAdmin, actor, giver, run_for_each
 from tools.definitions.callers import Caller
-from tools.errors import Forbidden
+from tools.errors import Forbidden, ToolcribError
 from tools.models import (
     AgentGroupObjectPermission,
-    AuthenticatorApp,
     Organization,
     OrganizationGroupObjectPermission,
-    PersonSession,
-    SecurityKey,
-    SingleSignOn,
     ToolGroupGroupObjectPermission,
     ToolGroupObjectPermission,
     User,
 )
+from tools.web.form_fields import LinesField
+from tools.web.forms import FILLED_FROM, FilledForm
 
 ROLES = "roles"
 POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
@@ -63,7 +63,7 @@ class RolesField(forms.ModelMultipleChoiceField):
         return f"{role.label}: {role.says}" if role else str(obj)
 
 
-class PersonForm(UserChangeForm):
+class PersonForm(FilledForm, UserChangeForm):
     """`groups` are those that an operator made; the product's own are the roles."""
 
     giver: Caller
@@ -75,16 +75,32 @@ class PersonForm(UserChangeForm):
     class Meta(UserChangeForm.Meta):
         model = User
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        held, ours = [*self.instance.groups.all()], _role_groups()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         if ROLES in self.fields:
             self.fields[ROLES].queryset = self.offered  # type: ignore[attr-defined]
-            self.initial[ROLES] = [group for group in held if group in self.offered]
         if "groups" in self.fields:
-            others = Group.objects.exclude(pk__in=ours)
+            others = Group.objects.exclude(pk__in=_role_groups())
             self.fields["groups"].queryset = others  # type: ignore[attr-defined]
-            self.initial["groups"] = [group for group in held if group not in ours]
+        self.stored = self.stored_values()
+        self.initial = {**self.initial, **self.stored}
+        self.read_filled_from(str(self.data.get(FILLED_FROM, "")))
+
+    @property
+    def is_new(self) -> bool:
+        return False
+
+    def stored_values(self) -> dict[str, Any]:
+        held, ours = [*self.instance.groups.all()], _role_groups()
+        return model_to_dict(self.instance, [*self.fields]) | {
+            ROLES: [group for group in held if group in self.offered],
+            "groups": [group for group in held if group not in ours],
+        }
+
+    def lock(self) -> None:
+        rows = Organization.objects.select_for_update(no_key=True)
+        rows.values_list("pk").get(pk=self.instance.organization_id)
+        self.instance.refresh_from_db()
 
     def _save_m2m(self) -> None:
         """Roles that the administrator may not grant stay as they are."""
@@ -96,17 +112,26 @@ class PersonForm(UserChangeForm):
         self.instance.groups.set([*others, *held])
 
     def clean(self) -> dict[str, Any]:
-        """An administrator grants only what they hold themselves."""
+        """An administrator grants only what they hold themselves; a superuser is left."""
         data: dict[str, Any] = super().clean() or self.cleaned_data
-        more = {
-            what: set(data[column]).difference(getattr(self.instance, column))
-            for what, column in TOOLS.items()
-            if column in data
-        }
+        if self.errors:
+            return data
         try:
+            self.lock_unchanged(data)
+            more = {
+                what: set(data[column]).difference(getattr(self.instance, column))
+                for what, column in TOOLS.items()
+                if column in data
+            }
             check_grantable(self.giver, more)
-        except Forbidden as refusal:
-            self.add_error(None, refusal.message)
+            power = {name: getattr(self.instance, name) for name in ("is_active", "is_superuser")}
+            power |= {name: data[name] for name in power if name in data}
+            check_superuser_left(
+                self.instance, active=power["is_active"], superuser=power["is_superuser"]
+            )
+        except ToolcribError as refusal:
+            if not self.conflicts:
+                self.place_refusal(refusal)
         return data
 
 
@@ -167,15 +192,14 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         """Reset the second factor of each user whom the administrator may impersonate; users with
         more permissions than the administrator keep theirs."""
-        for person in queryset.select_related("organization"):
-            by, held = actor(request, person.organization), giver(request, person.organization)
-            try:
-                had = second_factors.reset_factors(person=person, giver=held, by=by)
-            except Forbidden as refusal:
-                messages.error(request, refusal.message, extra_tags=refusal.code)
-                continue
-            said = "has none any more, and is logged out" if had else "had none"
-            messages.success(request, f"{person.username} {said}.")
+
+        def reset(person: User) -> bool:
+            place = person.organization
+            by, held = actor(request, place), giver(request, place)
+            return second_factors.reset_factors(person=person, giver=held, by=by)
+
+        people = queryset.select_related("organization")
+        run_for_each(request, people, reset, "Have no second factor any more, and are logged out")
 
     @admin.display(description="roles")
     def roles(self, person: User) -> str:
@@ -399,50 +423,3 @@ def _record_group_change(
         subject=f"group:{group.name}",
         details=details,
     )
-
-
-@admin.register(PersonSession)
-class PersonSessionAdmin(ReadOnly):
-    place = "user__organization"
-    list_display = ("user", "began_at", "source_ip", "user_agent")
-    list_filter = ("began_at",)
-    list_select_related = ("user",)
-    search_fields = ("user__username", "source_ip")
-    fields = ("user", "began_at", "source_ip", "user_agent")
-    actions = ("end",)
-
-    def has_end_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm("tools.change_user"))
-
-    @admin.action(description="Log the selected browsers out", permissions=["end"])
-    def end(self, request: HttpRequest, queryset: QuerySet[PersonSession]) -> None:
-        ended = 0
-        for row in queryset.select_related("user__organization"):
-            by = actor(request, row.user.organization)
-            ended += login.end_sessions(user=row.user, by=by, only=row.pk)
-        messages.success(request, f"Logged out: {ended}.")
-
-
-class LoginMethodAdmin(ReadOnly):
-    place = "user__organization"
-    list_filter = ("made_at",)
-    list_select_related = ("user",)
-    search_fields = ("user__username", "user__email")
-
-
-@admin.register(AuthenticatorApp)
-class AuthenticatorAppAdmin(LoginMethodAdmin):
-    list_display = ("user", "made_at", "last_used_at")
-    fields = ("user", "made_at", "last_used_at")
-
-
-@admin.register(SecurityKey)
-class SecurityKeyAdmin(LoginMethodAdmin):
-    list_display = ("user", "name", "host", "made_at", "last_used_at")
-    fields = ("user", "name", "host", "sign_count", "made_at", "last_used_at")
-
-
-@admin.register(SingleSignOn)
-class SingleSignOnAdmin(LoginMethodAdmin):
-    list_display = ("user", "issuer", "subject", "made_at", "last_used_at")
-    search_fields = ("user__username", "=subject")

@@ -6,11 +6,12 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from tools.admin.base import ActionForm, HostsField, LinesField, actor
+from tools.admin.base import ActionForm, actor
 from tools.admin.catalog import DeletingAdmin
 from tools.catalog.sandbox import credentials, profiles
 from tools.definitions.values import durations
 from tools.models import EgressCredential, SandboxProfile
+from tools.web.form_fields import HostsField, LinesField, SecretField
 
 
 class PathsField(LinesField):
@@ -30,22 +31,24 @@ class ProfileForm(ActionForm):
     everywhere: bool
     allowed_paths = PathsField(help_text="One a line: ro /srv/tables, or rw /srv/results.")
     allowed_hosts = HostsField()
-    max_cpu_time = forms.CharField(help_text="Of all its processes together, such as PT30S.")
+    max_cpu_time = forms.CharField(
+        initial=durations.format_duration(SandboxProfile().max_cpu_s),
+        help_text="Of all its processes together, such as PT30S.",
+    )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial["max_cpu_time"] = durations.format_duration(self.instance.max_cpu_s)
+    def stored_values(self) -> dict[str, Any]:
+        time = durations.format_duration(self.instance.max_cpu_s)
+        return super().stored_values() | {"max_cpu_time": time}
 
-    def act(self, data: dict[str, Any]) -> SandboxProfile:
-        said = {name: data[name] for name in profiles.FIELDS if name in data}
-        if self.instance._state.adding:
+    def act(self, changes: dict[str, Any]) -> SandboxProfile:
+        if self.is_new:
             return profiles.create_profile(
-                organization=self.home, profile=said, by=self.by, everywhere=self.everywhere
+                organization=self.home, profile=changes, by=self.by, everywhere=self.everywhere
             )
-        said["name"] = self.instance.name
         row = profiles.find_profile(self.instance.organization, self.instance.name)
+        whole = self.stored_values() | {"name": row.name} | changes
         return profiles.replace_profile(
-            row=row, profile=said, by=self.by, everywhere=self.everywhere
+            row=row, profile=whole, by=self.by, everywhere=self.everywhere
         )
 
 
@@ -77,24 +80,23 @@ class SandboxProfileAdmin(DeletingAdmin):
 
 
 class CredentialForm(ActionForm):
-    value = forms.CharField(
+    value = SecretField(
         required=False,
-        strip=False,
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         help_text="Such as Bearer …; kept encrypted and never shown. Empty leaves it as it is.",
     )
 
-    def act(self, data: dict[str, Any]) -> EgressCredential:
-        said = {"header": data["header"], "value": data["value"]}
-        if self.instance._state.adding:
+    def stored_values(self) -> dict[str, Any]:
+        return super().stored_values() | {"value": bytes(self.instance.sealed).hex()}
+
+    def act(self, changes: dict[str, Any]) -> EgressCredential:
+        if self.is_new:
+            whole = {"value": ""} | changes
             return credentials.create_credential(
-                organization=self.home, credential={"name": data["name"], **said}, by=self.by
+                organization=self.home, credential=whole, by=self.by
             )
-        said["value"] = said["value"] or credentials.MASK
         row = credentials.find_credential(self.instance.organization, self.instance.name)
-        return credentials.replace_credential(
-            row=row, credential={"name": row.name, **said}, by=self.by
-        )
+        whole = {"name": row.name, "header": row.header, "value": credentials.MASK} | changes
+        return credentials.replace_credential(row=row, credential=whole, by=self.by)
 
 
 @admin.register(EgressCredential)

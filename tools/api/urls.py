@@ -263,6 +263,11 @@ urlpatterns: list[URLPattern] = [
     path("usage", usage.UsageView.as_view(), name="api-usage"),
     path("tiers", organizations.TierList.as_view(), name="api-tiers"),
     path("tiers/<str:name>", organizations.TierDetail.as_view(), name="api-tier"),
+    path(
+        "tiers/<str:name>/preview",
+        organizations.TermsPreview.as_view(),
+        name="api-tier-terms-preview",
+    ),
     path("audit/records", RecordList.as_view(), name="api-audit"),
     path("audit/export", RecordExport.as_view(), name="api-audit-export"),
     path("audit/erasures", audit.Erasures.as_view(), name="api-audit-erasures"),

@@ -16,6 +16,7 @@ from audit.actions import Actor
 from tools.catalog.registry import registry
 from tools.catalog.snapshot import CatalogLicense, Snapshot
 from tools.definitions.results import Status
+from tools.definitions.texts.names import join_names
 from tools.errors import Conflict
 from tools.insight.tool_reach import Losers, losers
 from tools.licensing.licenses import (
@@ -32,6 +33,8 @@ from tools.licensing.tiers import change_tier, set_tier
 from tools.models import LicenseTier, OpenExecution, Organization
 
 MOST_PLACES = 20  # organizations whose tools are examined for one preview
+PREVIEW_NEEDED = "tier_preview_needed"
+_MOST_NAMED = 5
 _WAITING = (Status.PENDING, Status.REQUIRES_CONFIRMATION)
 
 
@@ -118,6 +121,34 @@ def apply_move(
 
 
 @transaction.atomic
+def change_terms(
+    *, tier: LicenseTier, by: Actor, mark: str = "", **changes: Any
+) -> dict[str, TierImpact]:
+    """As `apply_terms` with the mark of a preview. Without one, for fields of the tier of which
+    nothing follows; else raises `Conflict`."""
+    if mark:
+        return apply_terms(tier=tier, terms=terms_of(tier) | changes, mark=mark, by=by)
+    follows = change_tier(tier=tier, by=by, **changes)
+    if follows:
+        raise _preview_needed(follows)
+    return follows
+
+
+@transaction.atomic
+def change_organization_tier(
+    *, organization: Organization, tier: LicenseTier, by: Actor, mark: str = ""
+) -> TierImpact:
+    """As `apply_move` with the mark of a preview. Without one, where nothing follows; else raises
+    `Conflict`."""
+    if mark:
+        return apply_move(organization=organization, tier=tier, mark=mark, by=by)
+    change = set_tier(organization=organization, tier=tier, by=by)
+    if change.any:
+        raise _preview_needed([organization.slug])
+    return change
+
+
+@transaction.atomic
 def take_terms_back(
     *, tier: LicenseTier, left: Mapping[str, Any], back: Mapping[str, Any], by: Actor
 ) -> dict[str, TierImpact]:
@@ -144,6 +175,14 @@ def _changed_meanwhile() -> Conflict:
         "Tools or the tier were changed meanwhile, so nothing was done. Look at what would happen "
         "now.",
         code="tier_changed",
+    )
+
+
+def _preview_needed(places: Iterable[str]) -> Conflict:
+    return Conflict(
+        "Tools or sandbox profiles would be disabled, refused or enabled in "
+        f"{join_names(places, _MOST_NAMED)}. Look at the preview first, and change the tier there.",
+        code=PREVIEW_NEEDED,
     )
 
 

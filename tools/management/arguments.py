@@ -5,6 +5,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
+from tools.accounts.account_actions import MOST_TOKEN_DAYS
 from tools.accounts.callers import caller_of_agent
 from tools.definitions.callers import Caller
 from tools.definitions.texts import names
@@ -14,8 +15,6 @@ from tools.errors import Forbidden, NotFound
 from tools.knowledge.graph_documents import Syntax
 from tools.models import Agent, Organization
 
-MOST_DAYS = 365
-
 
 def parse_slug(text: str) -> str:
     if not names.SLUG.fullmatch(text):
@@ -24,8 +23,8 @@ def parse_slug(text: str) -> str:
 
 
 def parse_days(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_DAYS:
-        raise ArgumentTypeError(f"{text!r} is not a number of days from 1 to {MOST_DAYS}")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_TOKEN_DAYS:
+        raise ArgumentTypeError(f"{text!r} is not a number of days from 1 to {MOST_TOKEN_DAYS}")
     return int(text)
 
 

@@ -49,7 +49,7 @@ urlpatterns: list[URLPattern] = [
         second_factors.remove_key,
         name="factor-key-remove",
     ),
-    path("profile/factors/codes", second_factors.create_codes, name="factor-codes"),
+    path("profile/factors/codes", second_factors.recovery_codes, name="factor-codes"),
     path("profile/sso/connect", single_sign_on.connect, name="single-sign-on-connect"),
     path("profile/sso/disconnect", single_sign_on.disconnect, name="single-sign-on-disconnect"),
     path("tools/<str:name>/", tool.tool_page, name="tool"),

@@ -11,7 +11,7 @@ from tools.accounts import account_actions
 from tools.accounts.grants import grant_actions
 from tools.authorization import pins
 from tools.definitions.callers import Caller
-from tools.licensing import tiers
+from tools.insight.impact_previews import change_organization_tier
 from tools.licensing.licenses import TierImpact
 from tools.limits import allowances
 from tools.models import Agent, Organization
@@ -26,10 +26,16 @@ ALLOWANCES = ("budget", "quotas")
 def change_organization_fields(
     *, organization: Organization, by: Actor, changes: Mapping[str, Any]
 ) -> TierImpact | None:
-    """Change the given fields, all or nothing. Returns the effects of another tier."""
+    """Change the given fields, all or nothing. Returns the effects of another tier, which needs
+    the `preview_mark` of its preview where something follows."""
     impact = None
     if "tier" in changes:
-        impact = tiers.set_tier(organization=organization, tier=changes["tier"], by=by)
+        impact = change_organization_tier(
+            organization=organization,
+            tier=changes["tier"],
+            by=by,
+            mark=changes.get("preview_mark", ""),
+        )
     if "name" in changes:
         name = changes["name"]
         account_actions.rename_organization(organization=organization, name=name, by=by)

@@ -31,6 +31,7 @@ GROUP_CHOICES = (
 )
 STATE_CHOICES = ((DEFAULT_NAMES, "every state"), (THESE_NAMES, "these:"), (NO_NAMES, "never"))
 _DIGEST_SALT = "tools.web.form_fields"
+_UNITS = (("seconds", 1), ("minutes", 60), ("hours", 3600))
 _WINDOW = re.compile(
     r"(?:(?P<days>[a-z][a-z ,-]*?)\s+)?(?P<begin>\d\d:\d\d)\s*(?:-|–|to)\s*(?P<end>\d\d:\d\d)"
 )
@@ -84,6 +85,27 @@ class LinesField(forms.CharField):
         return [line for line in str(value or "").splitlines() if line]
 
 
+class HostsField(LinesField):
+    """One host per line; a host with more than a name is written as JSON."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault(
+            "help_text",
+            'One a line: a host, *.suffix, * for every public one, or {"host": "api.example", '
+            '"ports": [443], "methods": ["GET"], "paths": ["/v1"], "credential": "name"}.',
+        )
+        super().__init__(**options)
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        return "\n".join(one if isinstance(one, str) else json.dumps(one) for one in value)
+
+    def to_python(self, value: Any) -> Any:
+        lines = [line.strip() for line in super().to_python(value)]
+        return [_parse_host(line) for line in lines if line]
+
+
 class JsonField(forms.CharField):
     """JSON as our parser reads it: no key twice, no number that changes."""
 
@@ -93,7 +115,7 @@ class JsonField(forms.CharField):
         options.setdefault("required", False)
         super().__init__(strip=False, **options)
         self.empty = empty
-        self.widget.attrs.update({"rows": 8, "spellcheck": "false", "class": "mono"})
+        self.widget.attrs = {"rows": 8, "spellcheck": "false", "class": "mono"} | self.widget.attrs
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -150,6 +172,67 @@ class NumberField(forms.CharField):
 
     def run_validators(self, value: Any) -> None:
         """The action does."""
+
+
+class WholeField(forms.IntegerField):
+    """A whole number in ASCII digits."""
+
+    widget = forms.TextInput
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.widget.attrs = {"inputmode": "numeric"} | self.widget.attrs
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and not value.isascii():
+            raise ValidationError(self.error_messages["invalid"], code="invalid")
+        return super().to_python(value)
+
+
+class DurationWidget(forms.MultiWidget):
+    template_name = "_parts/duration.html"
+
+    def __init__(self) -> None:
+        units = forms.Select({"aria-label": "Unit of time"}, choices=choices(dict(_UNITS)))
+        super().__init__({"": forms.TextInput({"inputmode": "numeric"}), "unit": units})
+
+    def decompress(self, value: int | None) -> list[Any]:
+        """The largest unit of which the seconds are a whole number."""
+        if not value:
+            return [None, "minutes"]
+        unit, seconds = next(one for one in reversed(_UNITS) if value % one[1] == 0)
+        return [value // seconds, unit]
+
+    def id_for_label(self, id_: str) -> str:
+        return f"{id_}_0"
+
+
+class DurationField(forms.MultiValueField):
+    """A number and a unit; its value is seconds."""
+
+    widget = DurationWidget
+
+    def __init__(self, *, most_s: int, **options: Any) -> None:
+        unknown = {"invalid_choice": "Choose seconds, minutes or hours."}
+        units = forms.ChoiceField(choices=choices(dict(_UNITS)), error_messages=unknown)
+        super().__init__((WholeField(min_value=1), units), **options)
+        self.most_s = most_s
+
+    def compress(self, data_list: list[Any]) -> int | None:
+        if not data_list:
+            return None
+        number, unit = data_list
+        seconds = int(number * dict(_UNITS)[unit])
+        if seconds > self.most_s:
+            raise ValidationError(f"At most {duration_words(self.most_s)}.")
+        return seconds
+
+
+def duration_words(seconds: int) -> str:
+    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds % unit_s == 0:
+            return f"{seconds // unit_s}\N{NO-BREAK SPACE}{unit}"
+    return f"{seconds}\N{NO-BREAK SPACE}s"
 
 
 class OpeningHoursField(LinesField):
@@ -294,6 +377,9 @@ def text_of(field: forms.Field, value: Any) -> str:
         return field.text(value)
     if isinstance(field, forms.BooleanField):
         return "yes" if value else "no"
+    if isinstance(field, forms.ModelChoiceField):
+        value = field.prepare_value(value)
+        return "\n".join(sorted(map(str, value))) if isinstance(value, list) else str(value or "")
     if value is None or value == "":
         return ""
     if isinstance(value, float | Decimal):
@@ -308,6 +394,10 @@ def shown_text(field: forms.Field, text: str) -> str:
     """What a reader sees of `text_of`."""
     if isinstance(field, SecretField):
         return KEPT_SECRET if text else ""
+    if isinstance(field, DurationField):
+        return duration_words(int(text)) if text else ""
+    if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
+        return ", ".join(map(str, field.queryset.filter(pk__in=text.split())))
     if isinstance(field, forms.ChoiceField):
         return str(dict(_flat(field.choices)).get(text, text))
     return text
@@ -320,3 +410,12 @@ def choices(names: Iterable[str]) -> list[tuple[str, str]]:
 def _flat(pairs: Any) -> Iterable[tuple[str, Any]]:
     for value, label in pairs:
         yield from _flat(label) if isinstance(label, list | tuple) else [(str(value), label)]
+
+
+def _parse_host(line: str) -> Any:
+    if not line.startswith("{"):
+        return line
+    try:
+        return strict_json.parse(line)
+    except strict_json.BadJson as error:
+        raise ValidationError(f"The line {line[:60]!r} is {error}.") from None

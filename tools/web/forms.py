@@ -61,6 +61,7 @@ class FilledForm(forms.BaseForm):
     sent: dict[str, str] | None = None  # the values that the submitted form was filled from
     conflicts: tuple[FieldConflict, ...] = ()
     error_fields: ClassVar[Mapping[str, str]] = {}  # from a field of the API to one of the form
+    errors_at: ClassVar[str | None] = None  # where errors of fields that it does not have are shown
 
     def stored_values(self) -> dict[str, Any]:
         """The fields' values as they are in the database now; empty for a new row."""
@@ -97,13 +98,21 @@ class FilledForm(forms.BaseForm):
         if self.is_new:
             return self.act(values)
         with transaction.atomic():
-            self.lock()
-            now = self.stored_values()
-            self._check_unchanged(now, values)
+            now = self.lock_unchanged(values)
             changes = {
                 name: value for name, value in values.items() if self._differs(name, value, now)
             }
             return self.act(changes) if changes else None
+
+    def is_valid(self) -> bool:
+        return super().is_valid() and not self.conflicts
+
+    def lock_unchanged(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The stored values, locked. Raises `ChangedMeanwhile`."""
+        self.lock()
+        now = {} if self.is_new else self.stored_values()
+        self._check_unchanged(now, values)
+        return now
 
     def place_refusal(self, refusal: ToolcribError) -> None:
         """Show each error at its field; the error of a nested field at the nearest one around."""
@@ -114,7 +123,18 @@ class FilledForm(forms.BaseForm):
             words = f"{inside} {flaw['message']}".strip() if name else flaw["message"]
             if not name and flaw["field"]:
                 words = f"{flaw['field']}: {words}"
-            self.add_error(name, words)
+            self.add_error(name or (self.errors_at if flaw["field"] else None), words)
+
+    def ask_secrets_again(self) -> None:
+        """The page that shows the refused form does not hold them."""
+        for name, field in self.fields.items():
+            sent = self[name].data
+            if isinstance(field, SecretValuesField) and field.ask_again(sent):
+                self._add_once(name, MARKED_ROWS)
+            elif isinstance(field, SecretField) and sent:
+                field.help_text = TYPE_AGAIN
+                if self.is_bound:
+                    self.add_error(name, TYPE_AGAIN)
 
     def _mark_row(self, name: str, inside: str, error: str) -> bool:
         field = self.fields[name]
@@ -197,7 +217,7 @@ class ActionForm(FilledForm, forms.Form):
     changes: dict[str, Any] = {}  # that it was called with
     status = 200
     refused = False
-    code = ""  # of the refusal
+    refusal_code = ""  # of the refusal
 
     def __init__(
         self, request: PageRequest, row: Any = None, *, sent: bool = True, **options: Any
@@ -266,7 +286,7 @@ class ActionForm(FilledForm, forms.Form):
 
     def refuse(self, refusal: ToolcribError) -> None:
         """Show the form again, with what was refused."""
-        self.code = refusal.code
+        self.refusal_code = refusal.code
         if not self.conflicts:
             self.place_refusal(refusal)
         self._refuse(409 if self.conflicts else refusal.http_status)
@@ -296,14 +316,7 @@ class ActionForm(FilledForm, forms.Form):
 
     def _refuse(self, status: int) -> None:
         self.refused, self.status = True, status
-        for name, field in self.fields.items():
-            sent = self[name].data
-            if isinstance(field, SecretValuesField) and field.ask_again(sent):
-                self._add_once(name, MARKED_ROWS)
-            elif isinstance(field, SecretField) and sent:
-                field.help_text = TYPE_AGAIN
-                if self.is_bound:
-                    self.add_error(name, TYPE_AGAIN)
+        self.ask_secrets_again()
 
 
 def notify(request: PageRequest, said: str, *, changed: bool) -> None:

@@ -11,11 +11,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
-from django_htmx.http import HttpResponseClientRedirect, push_url, replace_url, reswap, retarget
+from django_htmx.http import HttpResponseClientRedirect, push_url, replace_url
 from django_htmx.middleware import HtmxDetails
 
-from config.http import request_queue
-from config.logs import request_id
+from config.http import errors, request_queue
 from tools.accounts.callers import caller_of_user
 from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import registry
@@ -37,19 +36,22 @@ class PageRequest(HttpRequest):
 
 
 def page(view: View) -> View:
-    """Requires a login. A `ToolcribError` of the view becomes a page, or a notice in the page."""
+    """Requires a login, and answers HEAD as GET. A `ToolcribError` of the view becomes a page, or
+    a notice in the page."""
 
     @wraps(view)
     @never_cache
     def guarded(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
         if not request.user.is_authenticated:
             return _redirect_to_login(request)
+        if request.method == "HEAD":
+            request.method = "GET"  # the server sends no content
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
         request_queue.set_organization(request.caller.organization_id)
         try:
             return act_once(request, lambda: view(request, *args, **kwargs))
         except ToolcribError as refusal:
-            return _render_refusal(request, refusal)
+            return errors.error_response(request, refusal.http_status, refusal.message)
 
     return guarded
 
@@ -97,15 +99,3 @@ def _redirect_to_login(request: PageRequest) -> HttpResponse:
     # The whole page is redirected, so that the login page does not replace only a part of it.
     back = request.htmx.current_url_abs_path or "/"
     return HttpResponseClientRedirect(redirect_to_login(back)["Location"])
-
-
-def _render_refusal(request: PageRequest, refusal: ToolcribError) -> HttpResponse:
-    context = {
-        "status": refusal.http_status,
-        "message": refusal.message,
-        "request_id": request_id.get(),
-    }
-    if not request.htmx:
-        return render(request, "error.html", context, status=refusal.http_status)
-    notice = render(request, "error.html#notice", context, status=refusal.http_status)
-    return retarget(reswap(notice, "innerHTML"), "#notice")

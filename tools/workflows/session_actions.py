@@ -47,14 +47,15 @@ def open_session(
     return _create_session(caller, request, pins or {}), warnings
 
 
-def close_session(*, caller: Caller, session: Session) -> None:
-    """No call begins in it any more; a running one finishes. Safe to repeat.
+def close_session(*, caller: Caller, session: Session) -> bool:
+    """No call begins in it any more; a running one finishes. False where it was closed already.
 
     Another caller's session requires the permission to change sessions. Raises `Forbidden`.
     """
     if session.user_id != caller.user_id:
         require(caller, "change_session")
-    close_open_session(Session.objects.filter(pk=session.pk), actor_of(caller), reason="asked")
+    row = Session.objects.filter(pk=session.pk)
+    return close_open_session(row, actor_of(caller), reason="asked")
 
 
 @transaction.atomic

@@ -37,6 +37,8 @@ def test_a_file_of_ours_has_the_policy_and_is_framed_nowhere(db: None) -> None:
     assert "default-src" in answer["Content-Security-Policy"]
     assert answer["X-Frame-Options"] == "DENY"
     assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "camera=()" in answer["Permissions-Policy"]
 
 
 def test_the_policy_lets_a_page_reach_it(admin_client: Client, settings: Any) -> None:

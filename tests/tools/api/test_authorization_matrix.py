@@ -295,6 +295,7 @@ EXPECTED: dict[str, dict[str, Needs]] = {
     "api-organizations": {"get": SUPERUSER["get"], "post": SUPERUSER["post"]},
     "api-organization": {"get": SUPERUSER["get"], "patch": SUPERUSER["patch"]},
     "api-tier-preview": {"post": SUPERUSER["post"]},
+    "api-tier-terms-preview": {"post": SUPERUSER["post"]},
     "api-sandbox-profiles": four("sandboxprofile", "get", "post"),
     "api-sandbox-profile": four("sandboxprofile", "get", "put", "patch", "delete"),
     "api-content-schemas": four("contentschema", "get", "post"),
@@ -796,7 +797,7 @@ class Side:
             **dict.fromkeys((*MCP_ADDRESSES, *SERVER_PLACES), f"server-{self.label}"),
             "api-confirmation-rule": f"rule-{self.label}",
             **dict.fromkeys(SERVICE_PLACES, f"service-{self.label}"),
-            "api-tier": "Core",
+            **dict.fromkeys(("api-tier", "api-tier-terms-preview"), "Core"),
             **dict.fromkeys(WAYS, f"way-{self.label}"),
         }
         mine = name in ("api-token", "api-token-rotate", *PROFILE)

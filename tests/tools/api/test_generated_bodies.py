@@ -221,6 +221,7 @@ MANAGED = [
     ("post", "/agents/x/tokens", {}), ("get", "/organizations", None),
     ("post", "/organizations", {"slug": "n", "name": "n"}), ("get", "/organizations/x", None),
     ("post", "/organizations/x/tier/preview", {"tier": "Core"}),
+    ("post", "/tiers/Core/preview", {"max_custom_tools": 1}),
     ("patch", "/organizations/x", {}), ("get", "/tiers", None), ("get", "/tiers/Core", None),
     ("patch", "/tiers/Core", {"max_custom_tools": 1}), ("get", "/audit/records", None),
     ("get", "/confirmations", None), ("get", f"/confirmations/{NOBODYS}", None),

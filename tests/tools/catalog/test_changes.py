@@ -5,6 +5,7 @@ import pytest
 from audit.models import AuditRecord
 from tests import factories
 from tests.factories import definition
+from tests.tools.api.accounts.test_organizations import move
 from tests.tools.database import tamper
 from tests.tools.snapshots import current_catalog
 from tools.catalog import actions
@@ -261,9 +262,7 @@ def test_a_tier_has_room_for_its_custom_tools_and_no_more(db, tier, _, limit):
 
 def test_custom_tools_stop_when_the_tier_loses_them(api, admin_api, organization):
     factories.tool(organization)
-    assert (
-        admin_api.patch(f"/organizations/{organization.slug}", {"tier": "Core"}).status_code == 200
-    )
+    assert move(admin_api, organization.slug, "Core").status_code == 200
     response = api.execute("echo", {"text": "x"})
     assert response.json()["code"] == "tool_disabled"
 

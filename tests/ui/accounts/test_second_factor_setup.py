@@ -26,7 +26,7 @@ def secret_on(page) -> tuple[str, str]:
 
 def set_up(client: Client):
     secret, kept = secret_on(client.get(APP))
-    return secret, client.post(APP, {"kept": kept, "code": code_of(secret)})
+    return secret, client.post(APP, {"kept": kept, "code": code_of(secret)}, follow=True)
 
 
 def test_an_app_is_set_up_and_its_recovery_codes_are_shown_once(client_of, person: User) -> None:
@@ -37,6 +37,8 @@ def test_an_app_is_set_up_and_its_recovery_codes_are_shown_once(client_of, perso
     profile = text(client.get("/profile/"))
     assert (notes(profile)["codes-left"], notes(profile)["most-codes"]) == (["10"], ["10"])
     assert codes[0] not in profile
+    shown, _ = page.redirect_chain[-1]
+    assert codes[0] not in text(client.get(shown, follow=True))
     said = AuditRecord.objects.filter(actor=person.username)
     assert {"AUTH.SECOND_FACTOR_ADD", "AUTH.RECOVERY_CODES_MAKE"} <= {one.code for one in said}
     assert not any(word in str([vars(one) for one in said]) for word in (secret, codes[0]))
@@ -167,7 +169,7 @@ def test_a_key_of_another_user_cannot_be_removed(client_of, organization: Organi
 def test_new_recovery_codes_void_the_old(client_of, person: User) -> None:
     client = client_of()
     _, old = with_app(person)
-    page = client.post("/profile/factors/codes")
+    page = client.post("/profile/factors/codes", follow=True)
     assert "old-codes-void" in notes(page)
     there = password(person)
     there.post("/login/second/", {"code": old[0]})

@@ -17,7 +17,7 @@ from tools.models import Organization, User
 NEW = "/audit/alerts/rules/new/"
 GIVEN = {
     "kind": "by_actor", "name": "many-denials", "description": "was refused often",
-    "severity": "warning", "window": "1", "unit": "hours", "least": "2", "enabled": "yes",
+    "severity": "warning", "window": "1", "window_unit": "hours", "least": "2", "enabled": "yes",
     "list.codes": "TOOL.DENY", "list.reasons": "", "list.outcomes": "",
 }  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_a_rule_is_written_on_record(admin_client: Client, admin_user: User) -> 
 
 def test_a_rule_of_the_product_is_changed(admin_client: Client) -> None:
     rule = AlertRule.objects.get(kind="hasty_approval")
-    given = {"severity": "critical", "window": "10", "unit": "minutes", "least": "3",
+    given = {"severity": "critical", "window": "10", "window_unit": "minutes", "least": "3",
              "number.seconds": "4"}  # fmt: skip
     admin_client.post(address(rule), given)
     rule.refresh_from_db()
@@ -94,10 +94,10 @@ def test_every_kind_can_be_counted(admin_client: Client, denials: None, rule: st
     ("given", "note"),  # its name, and what it names
     [
         ({"window": "9999999999"}, "flaw-window"), ({"window": "0"}, "flaw-window"),
-        ({"window": "169"}, "flaw-window 7"), ({"unit": "years"}, "flaw-window minutes"),
+        ({"window": "169"}, "flaw-window 7"), ({"window_unit": "years"}, "flaw-window minutes"),
         ({"least": "\u0663"}, "flaw-least"), ({"severity": "grave"}, "flaw-severity"),
-        ({"list.codes": ""}, "flaw-values"), ({"name": "a b"}, "flaw-name"),
-        ({"name": ""}, "flaw-name"), ({"list.codes": "x" * 500}, "flaw-values"),
+        ({"list.codes": ""}, "flaw-list.codes"), ({"name": "a b"}, "flaw-name"),
+        ({"name": ""}, "flaw-name"), ({"list.codes": "x" * 500}, "flaw-list.codes"),
         ({"name": "untold"}, "flaw-name"), ({"list.codes": "a b"}, ""),
         ({"kind": "first_use"}, ""),
     ],
@@ -116,7 +116,7 @@ def test_bad_input_is_refused_without_a_server_error(
 @pytest.mark.parametrize("text_", ["nan", "inf", "1e999", "-1", "x", ""])
 def test_invalid_numbers_are_refused(admin_client: Client, text_: str) -> None:
     rule = AlertRule.objects.get(kind="hasty_approval")
-    given = {"severity": "info", "window": "1", "unit": "hours", "least": "1"}
+    given = {"severity": "info", "window": "1", "window_unit": "hours", "least": "1"}
     response = admin_client.post(address(rule), given | {"number.seconds": text_})
     assert response.status_code == 400
 

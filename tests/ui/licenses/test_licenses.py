@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -230,23 +231,27 @@ def test_a_tool_that_the_licence_disabled_says_why(
     assert reason.startswith(f"{DISABLED}Core ")
 
 
-def test_the_administration_says_what_another_tier_did(
+def test_the_administration_leads_to_the_preview_of_another_tier(
     admin_client: Client, organization: Organization
 ) -> None:
     tools(organization, 2)
     core = LicenseTier.objects.get(name="Core")
     data = {"name": organization.name, "tier": core.pk, "minimum_isolation": "Standard"}
     place = f"/admin/tools/organization/{organization.pk}/change/"
-    page = text(admin_client.post(place, data, follow=True))
-    assert re.search(r"\b2 [^<]*t1, t0", page)
+    [said] = admin_client.post(place, data).context["adminform"].form.errors["tier"]
+    [address] = re.findall('href="([^"]+)"', said)
+    page = text(admin_client.get(unescape(address)))
+    assert re.search(r"t1\b.*t0\b", page, re.S)
+    organization.refresh_from_db()
+    assert organization.tier != core
 
 
 def test_the_administration_changes_the_levels_of_a_tier(
     admin_client: Client, organization: Organization
 ) -> None:
-    core = LicenseTier.objects.get(name="Core")
+    core = LicenseTier.objects.create(name="Spare", rank=77, builtin_tools=[])
     data = {
-        "name": "Core", "rank": 1, "builtin_tools": "read_file", "max_custom_tools": 0,
+        "name": "Spare", "rank": 77, "builtin_tools": "read_file", "max_custom_tools": 0,
         "isolation_levels": ["Standard", "Strict"],
     }  # fmt: skip
     admin_client.post(f"/admin/tools/licensetier/{core.pk}/change/", data)

@@ -30,8 +30,8 @@ from tools.catalog.sandbox.hosts import MOST_RULES
 from tools.definitions.callers import Scope
 from tools.definitions.licenses import LicenseState
 from tools.errors import Forbidden, NotFound
-from tools.licensing import tiers as tier_actions
-from tools.licensing.licenses import preview
+from tools.insight.impact_previews import change_terms, outlook_of_move, outlook_of_terms
+from tools.licensing.tier_terms import terms_of
 from tools.models import LicenseTier, Organization
 from tools.shapes.accounts import organization_shape, tier_shape
 from tools.web.cursor_pagination import CursorPages, by_name, paging_parameters
@@ -70,6 +70,32 @@ class TierFollows(serializers.Serializer[Any]):
     )
 
 
+class PreviewMark(serializers.Serializer[Any]):
+    preview_mark = serializers.CharField(
+        help_text="Of this preview: a change with it is made only if the same would follow."
+    )
+
+
+class TierPreviewed(TierFollows, PreviewMark):
+    """What would follow for the organization."""
+
+
+class TermsPreviewed(PreviewMark):
+    organizations = serializers.DictField(
+        child=TierFollows(), help_text="What would follow, by the slugs of organizations."
+    )
+    more = serializers.IntegerField(help_text="Organizations whose tools were not looked at.")
+
+
+def mark_field() -> Text:
+    return Text(
+        max_length=64,
+        required=False,
+        help_text="Of the preview; needed where tools or profiles would be disabled, refused or "
+        "enabled.",
+    )
+
+
 class OrganizationBody(Strict):
     slug = Text(max_length=63)
     name = Text(max_length=200)
@@ -79,6 +105,7 @@ class OrganizationBody(Strict):
 class OrganizationChange(Strict):
     name = Text(max_length=200, required=False)
     tier = Text(max_length=60, required=False)
+    preview_mark = mark_field()
     minimum_isolation = serializers.ChoiceField(choices=LEVELS, required=False)
     allowed_hosts = Items(
         child=serializers.JSONField(),
@@ -160,6 +187,7 @@ class TierChange(Strict):
     max_custom_tools = Whole(required=False, allow_null=True, min_value=0, max_value=1_000_000)
     isolation_levels = text_list(required=False, allow_null=True)
     custom_sandbox_profiles = Flag(required=False)
+    preview_mark = mark_field()
 
 
 class TierAnswer(serializers.Serializer[Any]):
@@ -279,7 +307,7 @@ class OrganizationDetail(OrganizationView):
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, slug: str) -> Response:
         """Change the given fields, all or nothing. `tier_change` has the effects of another
-        tier."""
+        tier, which needs the mark of its preview where something follows."""
         wanted, organization = self.body(OrganizationChange), self.find_organization(slug)
         if "tier" in wanted:
             wanted["tier"] = self.find_tier(wanted["tier"])
@@ -297,13 +325,15 @@ class TierPreview(PlatformView):
     @extend_schema(
         operation_id="preview_tier",
         request=TierWanted,
-        responses=TierFollows,
+        responses=TierPreviewed,
     )
     def post(self, request: Request, slug: str) -> Response:
         """Preview the effects of another tier on an organization. Nothing is saved."""
         self.require_superuser()
         tier = self.find_tier(self.body(TierWanted)["tier"])
-        return Response(preview(self.find_organization(slug), tier).as_dict())
+        outlook = outlook_of_move(self.find_organization(slug), tier)
+        [effect] = outlook.effects
+        return Response(effect.change.as_dict() | {"preview_mark": outlook.mark})
 
 
 class TierList(PlatformView):
@@ -341,10 +371,34 @@ class TierDetail(PlatformView):
     )
     @conditional(PlatformView.require_superuser)
     def patch(self, request: Request, name: str) -> Response:
-        """Change a tier; it applies to every organization that has it from the next request on."""
+        """Change a tier; it applies to every organization that has it from the next request on.
+        What would disable, refuse or enable tools needs the mark of a preview."""
         tier = self.find_tier(name)
-        follows = tier_actions.change_tier(tier=tier, by=self.actor, **self.body(TierChange))
+        wanted = self.body(TierChange)
+        mark = wanted.pop("preview_mark", "")
+        follows = change_terms(tier=tier, by=self.actor, mark=mark, **wanted)
         organizations = {slug: change.as_dict() for slug, change in follows.items()}
         return self.resource_response(
             self.representation(name), beside={"organizations": organizations}
+        )
+
+
+class TermsPreview(PlatformView):
+    keying = Keying.IGNORED
+    proof = by_method(post=Proof.NOT_NEEDED)
+
+    @extend_schema(
+        operation_id="preview_tier_terms",
+        request=TierChange,
+        responses=TermsPreviewed,
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Preview the effects of other terms on the organizations of a tier. Nothing is saved."""
+        self.require_superuser()
+        tier, wanted = self.find_tier(name), self.body(TierChange)
+        wanted.pop("preview_mark", None)
+        outlook = outlook_of_terms(tier, terms_of(tier) | wanted)
+        follows = {effect.place.slug: effect.change.as_dict() for effect in outlook.following}
+        return Response(
+            {"organizations": follows, "more": outlook.more, "preview_mark": outlook.mark}
         )

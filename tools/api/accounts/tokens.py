@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools.accounts import account_actions
+from tools.accounts.account_actions import LONGEST_TOKEN_LABEL, MOST_TOKEN_DAYS
 from tools.accounts.callers import actor_of, caller_of_user
 from tools.accounts.grants.impersonation import check_may_issue
 from tools.accounts.login import lockout, second_factors
@@ -43,13 +44,15 @@ LONGEST_OVERLAP_S = 7 * 86_400.0
 
 
 class TokenBody(Strict):
-    label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
+    label = Text(  # type: ignore[assignment]
+        required=False, max_length=LONGEST_TOKEN_LABEL, allow_blank=True, default=""
+    )
     scopes = Items(
         child=serializers.ChoiceField(choices=[Scope.READ.value, Scope.EXECUTE.value]),
         required=False,
         allow_empty=False,
     )
-    days = Whole(required=False, min_value=1, max_value=365)
+    days = Whole(required=False, min_value=1, max_value=MOST_TOKEN_DAYS)
     groups = text_list(required=False, allow_null=True, help_text="Narrower than the holder's.")
     tools = text_list(required=False, allow_null=True, help_text="The only tools it is good for.")
 
@@ -71,8 +74,10 @@ class LoginBody(Strict):
         max_length=40,
         help_text="Of the authenticator app, or a recovery code: for who has a second factor.",
     )
-    label = Text(required=False, max_length=100, allow_blank=True, default="")  # type: ignore[assignment]
-    days = Whole(required=False, min_value=1, max_value=365)
+    label = Text(  # type: ignore[assignment]
+        required=False, max_length=LONGEST_TOKEN_LABEL, allow_blank=True, default=""
+    )
+    days = Whole(required=False, min_value=1, max_value=MOST_TOKEN_DAYS)
     scopes = Items(
         child=serializers.ChoiceField(choices=[scope.value for scope in Scope]),
         required=False,

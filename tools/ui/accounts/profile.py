@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
@@ -15,6 +16,7 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -28,16 +30,16 @@ from tools.accounts.login.login import end_sessions, record_session
 from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
 from tools.errors import NotFound, ToolcribError
-from tools.models import PersonSession, SingleSignOn
+from tools.models import PersonSession, SingleSignOn, Token, User
 from tools.ui.accounts import login, second_factors
-from tools.ui.inputs import FormInput, Widget
+from tools.web.form_fields import WholeField
+from tools.web.forms import NOTHING_CHANGED, ActionForm, Renderer
+from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"
 MOST_ROWS = 100
-LONGEST_LABEL = 100
-MOST_DAYS = 365
 VERBS = {"view": "see", "add": "add", "change": "change", "delete": "remove"}
 SCOPES = {
     Scope.READ: "Read: see what you may see",
@@ -53,6 +55,13 @@ _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chro
              ("Safari/", "Safari"), ("curl/", "curl"))  # fmt: skip
 _SYSTEMS = (("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"),
             ("Mac OS X", "macOS"), ("Linux", "Linux"))  # fmt: skip
+
+
+class PasswordForm(PasswordChangeForm):
+    default_renderer = Renderer
+
+    def __init__(self, user: User, data: Any = None) -> None:
+        super().__init__(user, data, auto_id="i-%s", label_suffix="")
 
 
 @dataclass(frozen=True)
@@ -72,36 +81,61 @@ def browser_name(user_agent: str) -> str:
     return f"{name} on {system}" if system else name
 
 
+class TokenForm(ActionForm):
+    label = forms.CharField(
+        label="Name",
+        max_length=account_actions.LONGEST_TOKEN_LABEL,
+        help_text="What it is for: a script, a machine.",
+    )
+    days = WholeField(
+        label="Days until it ends",
+        min_value=1,
+        max_value=account_actions.MOST_TOKEN_DAYS,
+        initial=lambda: settings.TOKEN_DAYS,
+        help_text=f"At most {account_actions.MOST_TOKEN_DAYS}.",
+    )
+    scope = forms.MultipleChoiceField(
+        label="What it may do",
+        choices=[(one.value, says) for one, says in SCOPES.items()],
+        initial=[Scope.READ.value, Scope.EXECUTE.value],
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={
+            "required": "Choose at least one: a token that may do nothing is good for nothing."
+        },
+    )
+
+    def act(self, changes: dict[str, Any]) -> tuple[Token, str]:
+        return account_actions.create_token(
+            user=self.request.user,
+            by=actor_of(self.request.caller),
+            giver=self.request.caller,
+            scopes=changes["scope"],
+            label=changes["label"],
+            days=changes["days"],
+        )
+
+
 @require_safe
 @page
 def profile_page(request: PageRequest) -> HttpResponseBase:
-    return render(request, PAGE, _profile_context(request, _token_inputs()))
+    """After a token was created, shows it once."""
+    return TokenForm(request).show(PAGE, _profile_context(request) | take_secrets(request))
 
 
 @proof(Proof.NEEDED)
 @require_POST
 @page
 def create_token(request: PageRequest) -> HttpResponseBase:
-    """Create a token; the page shows it once, or the error."""
-    inputs, scopes = _token_inputs(), [one for one in Scope if one in request.POST.getlist("scope")]
-    label, days = (_form_value(request, one.key) for one in inputs)
-    for one, typed in zip(inputs, (label, days), strict=True):
-        one.value = typed
-    flaw = _check_token_inputs(inputs, scopes)
-    if flaw or any(one.errors for one in inputs):
-        context = _profile_context(request, inputs, scopes) | {"scope_flaw": flaw}
-        return render(request, PAGE, context, status=400)
-    token, text = account_actions.create_token(
-        user=request.user,
-        by=actor_of(request.caller),
-        giver=request.caller,
-        scopes=scopes,
-        label=label,
-        days=int(days),
-    )
-    return render(
-        request, PAGE, _profile_context(request, _token_inputs()) | {"made": token, "text": text}
-    )
+    form = TokenForm(request)
+    if not form.save():
+        return form.show(PAGE, _profile_context(request))
+    token, text = form.result
+    shown = {
+        "token_text": text,
+        "label": token.label,
+        "ends": date_format(token.expires_at, "j M Y"),
+    }
+    return redirect_with_secrets(request, shown, "profile")
 
 
 @proof(Proof.NOT_NEEDED)
@@ -111,8 +145,10 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
     token = request.user.tokens.filter(pk=token_id).first()
     if token is None:
         raise NotFound("You have no such token.", code="token_not_found")
-    account_actions.revoke_token(token=token, by=actor_of(request.caller))
-    messages.success(request, f"{token.label or token} is refused from now on.")
+    if account_actions.revoke_token(token=token, by=actor_of(request.caller)):
+        messages.success(request, f"{token.label or token} is refused from now on.")
+    else:
+        messages.info(request, NOTHING_CHANGED)
     return redirect("profile")
 
 
@@ -151,13 +187,13 @@ def end_other_sessions(request: PageRequest) -> HttpResponseBase:
 def change_password(request: PageRequest) -> HttpResponseBase:
     """Wrong old passwords count as login attempts."""
     if request.method != "POST":
-        return render(request, PASSWORD, {"form": PasswordChangeForm(request.user)})
-    form = PasswordChangeForm(request.user, request.POST)
+        return render(request, PASSWORD, {"form": PasswordForm(request.user)})
+    form = PasswordForm(request.user, request.POST)
     try:
         good = _check_old_password(request, form)
     except ToolcribError as refusal:
         return login.render_refusal(
-            request, PASSWORD, {"form": PasswordChangeForm(request.user)}, refusal
+            request, PASSWORD, {"form": PasswordForm(request.user)}, refusal
         )
     if not good:
         return render(request, PASSWORD, {"form": form}, status=400)
@@ -168,7 +204,7 @@ def _first_match(known: tuple[tuple[str, str], ...], text: str) -> str:
     return next((word for mark, word in known if mark in text), "")
 
 
-def _check_old_password(request: PageRequest, form: PasswordChangeForm) -> bool:
+def _check_old_password(request: PageRequest, form: PasswordForm) -> bool:
     with limit_attempts(
         username=request.user.username, source_ip=request.caller.source_ip
     ) as attempt:
@@ -179,7 +215,7 @@ def _check_old_password(request: PageRequest, form: PasswordChangeForm) -> bool:
 
 
 @transaction.atomic
-def _save_password(request: PageRequest, form: PasswordChangeForm) -> HttpResponse:
+def _save_password(request: PageRequest, form: PasswordForm) -> HttpResponse:
     """Change the password and log every other browser out."""
     by = actor_of(request.caller)
     form.save()
@@ -193,11 +229,8 @@ def _save_password(request: PageRequest, form: PasswordChangeForm) -> HttpRespon
     return redirect("profile")
 
 
-def _profile_context(
-    request: PageRequest, inputs: list[FormInput], scopes: list[Scope] | None = None
-) -> dict[str, Any]:
+def _profile_context(request: PageRequest) -> dict[str, Any]:
     user = request.user
-    chosen = [Scope.READ, Scope.EXECUTE] if scopes is None else scopes
     names = user.groups.order_by("name").values_list("name", flat=True)
     found = [(role_of(name), name) for name in names]
     tokens = [*user.tokens.usable(timezone.now())[: MOST_ROWS + 1]]
@@ -207,8 +240,6 @@ def _profile_context(
         "permitted": () if user.is_superuser else _permission_sentences(request),
         "tokens": tokens[:MOST_ROWS],
         "more_tokens": len(tokens) > MOST_ROWS,
-        "inputs": inputs,
-        "scopes": [(one.value, SCOPES[one], one in chosen) for one in Scope],
         "sessions": _session_rows(request),
         **second_factors.factors_context(request),
         "provider": settings.OIDC_NAME if single_sign_on.is_configured() else "",
@@ -247,26 +278,3 @@ def _session_rows(request: PageRequest) -> list[BrowserRow]:
     )
     rows = [BrowserRow(one, browser_name(one.user_agent), one.pk == here.pk) for one in found]
     return sorted(rows, key=lambda row: not row.here)
-
-
-def _token_inputs() -> list[FormInput]:
-    days = f"At most {MOST_DAYS}."
-    return [
-        FormInput("label", "Name", help="What it is for: a script, a machine.", required=True),
-        FormInput("days", "Days until it ends", Widget.TEXT, days, value=str(settings.TOKEN_DAYS)),
-    ]
-
-
-def _form_value(request: PageRequest, key: str) -> str:
-    return request.POST.get(key, "").strip()
-
-
-def _check_token_inputs(inputs: list[FormInput], scopes: list[Scope]) -> str:
-    """The error of the scopes; other errors are set at their inputs."""
-    label, days = inputs
-    if not 0 < len(label.value) <= LONGEST_LABEL:
-        label.errors.append(f"A name of 1 to {LONGEST_LABEL} characters is needed.")
-    if not (days.value.isascii() and days.value.isdecimal() and len(days.value) <= 3
-            and 0 < int(days.value) <= MOST_DAYS):  # fmt: skip
-        days.errors.append(f"A number from 1 to {MOST_DAYS} is needed.")
-    return "" if scopes else "Choose at least one: a token that may do nothing is good for nothing."

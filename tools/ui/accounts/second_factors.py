@@ -16,6 +16,7 @@ from tools.accounts.callers import actor_of
 from tools.accounts.login import login, second_factors, security_keys
 from tools.errors import Conflict, Malformed, ToolcribError
 from tools.ui import sealed_forms
+from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
@@ -99,14 +100,20 @@ def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
 
 
 @proof(Proof.NEEDED)
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
-def create_codes(request: PageRequest) -> HttpResponseBase:
-    """Create new recovery codes and show them once; the old ones become invalid."""
+def recovery_codes(request: PageRequest) -> HttpResponseBase:
+    """POST creates new recovery codes; the old ones become invalid. The page that follows this, or
+    the first second factor, shows the codes once."""
+    if request.method != "POST":
+        shown = take_secrets(request)
+        if not shown:
+            return redirect("factors")
+        return render(request, CODES_PAGE, shown | {"codes": shown["codes"].split()})
     if not second_factors.has_factor(request.user):
         raise Conflict("Set up a second factor first.", code="no_second_factor")
     codes = second_factors.make_recovery_codes(user=request.user, by=actor_of(request.caller))
-    return render(request, CODES_PAGE, {"codes": codes, "new": True})
+    return _to_codes(request, codes)
 
 
 def factors_context(request: PageRequest) -> dict[str, Any]:
@@ -129,7 +136,12 @@ def _confirm_setup(request: PageRequest, factor: str, codes: list[str]) -> HttpR
         return redirect("profile")
     here = login.record_session(request, request.user)
     login.end_sessions(user=request.user, by=actor_of(request.caller), except_for=here)
-    return render(request, CODES_PAGE, {"codes": codes, "factor": factor})
+    return _to_codes(request, codes, factor)
+
+
+def _to_codes(request: PageRequest, codes: list[str], factor: str = "") -> HttpResponse:
+    shown = {"codes": " ".join(codes), "factor": factor}
+    return redirect_with_secrets(request, shown, "factor-codes")
 
 
 def _confirm_removal(request: PageRequest, said: str) -> HttpResponse:

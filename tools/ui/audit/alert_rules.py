@@ -3,31 +3,41 @@ the installation, so only superusers change them; a preview counts matches in th
 organization.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-from django.contrib import messages
-from django.contrib.auth.decorators import login_required, permission_required
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.cache import never_cache
+from django import forms
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.alerts import alert_rules, alerts
-from audit.alerts.alert_rules import LONGEST_WINDOW_S, MOST_RECORDS, preview_rule, read_values
+from audit.alerts.alert_rules import (
+    LONGEST_WINDOW_S,
+    MOST_RECORDS,
+    RulePreview,
+    preview_rule,
+    read_values,
+)
 from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS
 from audit.errors import AuditFlaw
 from audit.events import Event, Outcome, Severity
 from audit.models import AlertRule
-from tools.ui.audit.audit_records import PERMISSION, actor_of
+from tools.accounts.callers import actor_of
+from tools.accounts.user_permissions import require
+from tools.errors import Forbidden, Malformed, NotFound
+from tools.ui.audit.audit_records import PERMISSION
+from tools.web.form_fields import DurationField, NamesField, WholeField, choices, duration_words
+from tools.web.forms import ActionForm
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 KINDS_IN_WORDS = {
     "by_actor": "Counts the records of each who acts",
     "by_subject": "Counts the records of each who acts and what it is about",
     "every_group": "Counts requests for every group",
-    "hasty_approval": "Counts consents given faster than anybody reads",
+    "hasty_approval": "Counts approvals given faster than a person reads",
     "possible_effect": "Finds calls that may have had an effect and said nothing",
     "unusual_usage": "Compares calls with those of the last week",
     "first_use": "Finds the first use of a tool",
@@ -35,251 +45,191 @@ KINDS_IN_WORDS = {
     "unusual_step": "Finds steps of a workflow never taken before",
 }
 LIST, ONE = "audit/alert_rules.html", "audit/alert_rule.html"
-_UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
-_DURATION_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+_PLACEHOLDERS = {"codes": "TOOL.DENY", "outcomes": "denied", "reasons": "group_not_granted"}
 
 
-@dataclass
-class AlertRuleForm:
-    """`flaws` are errors by input; errors of no input are under `whole`."""
+class AlertRuleForm(ActionForm):
+    """The numbers and lists are those of the rule's kind; a new rule also has a name and a kind."""
 
-    kind: str
-    name: str = ""
-    description: str = ""
-    severity: str = str(Severity.WARNING)
-    window: str = "5"
-    unit: str = "minutes"
-    least: str = "1"
-    enabled: bool = True
-    numbers: dict[str, str] = field(default_factory=dict)
-    lists: dict[str, str] = field(default_factory=dict)
-    flaws: dict[str, list[str]] = field(default_factory=dict)
+    row: AlertRule | None
+    error_fields = {"window_s": "window", "values": "list.codes"}
+    name = forms.CharField(
+        label="Name", max_length=40, help_text="Letters, digits, hyphens and underscores."
+    )
+    kind = forms.ChoiceField(
+        label="What it does", choices=[(kind, KINDS_IN_WORDS[kind]) for kind in CUSTOM_KINDS]
+    )
+    description = forms.CharField(
+        label="It says",
+        max_length=300,
+        required=False,
+        help_text="Behind the name of the caller that it is about.",
+        widget=forms.TextInput({"placeholder": "asked for something it may not have"}),
+    )
+    severity = forms.ChoiceField(
+        label="Severity", choices=choices(Severity), initial=Severity.WARNING
+    )
+    least = WholeField(label="From so many records", min_value=1, max_value=MOST_RECORDS, initial=1)
+    window = DurationField(label="Within", most_s=LONGEST_WINDOW_S, initial=300)
+    enabled = forms.BooleanField(label="It is on", required=False, initial=True)
 
-    @classmethod
-    def of_rule(cls, rule: AlertRule) -> "AlertRuleForm":
-        unit, seconds = next(one for one in _UNITS if rule.window_s % one[1] == 0)
-        known = KINDS[rule.kind]
+    def __init__(self, request: PageRequest, row: AlertRule | None = None) -> None:
+        super().__init__(request, row, initial=_given_kind(request, row))
+        if request.method == "GET" and "window" in request.GET:  # only previewed
+            self.data, self.is_bound = request.GET, True
+
+    def build(self) -> None:
+        known = KINDS[self.row.kind if self.row else CUSTOM_KINDS[0]]
+        if self.row is not None:
+            for name in ("name", "kind", "description"):
+                del self.fields[name]
+        for name, bounds in known.numbers.items():
+            field = WholeField if isinstance(bounds.usual, int) else forms.FloatField
+            self.fields[f"number.{name}"] = field(
+                label=name.capitalize(),
+                min_value=bounds.least,
+                max_value=bounds.most,
+                initial=bounds.usual,
+                widget=forms.TextInput({"inputmode": "decimal"}),
+            )
+        for name in known.lists:
+            known_names = {"list": f"known-{name}"} if name != "reasons" else {}
+            widget = forms.TextInput({"placeholder": _PLACEHOLDERS[name], **known_names})
+            self.fields[f"list.{name}"] = NamesField(
+                label=name.capitalize(),
+                help_text="Commas between them; none is any.",
+                widget=widget,
+            )
+        self.order_fields([name for name in self.fields if name != "enabled"])
+
+    def lock(self) -> None:
+        if self.row is not None:
+            AlertRule.objects.select_for_update().get(pk=self.row.pk)
+            self.row.refresh_from_db()
+
+    def stored_values(self) -> dict[str, Any]:
+        assert self.row is not None
+        known, values = KINDS[self.row.kind], self.row.values
         numbers = {
-            name: str(rule.values.get(name, bounds.usual)) for name, bounds in known.numbers.items()
+            f"number.{name}": values.get(name, bounds.usual)
+            for name, bounds in known.numbers.items()
         }
-        lists = {name: ", ".join(rule.values.get(name, ())) for name in known.lists}
-        return cls(
-            rule.kind, rule.name, rule.description, rule.severity, str(rule.window_s // seconds),
-            unit, str(rule.least), rule.enabled, numbers, lists,
-        )  # fmt: skip
+        lists = {f"list.{name}": list(values.get(name, ())) for name in known.lists}
+        plain = {name: getattr(self.row, name) for name in ("severity", "least", "enabled")}
+        return {**plain, "window": self.row.window_s, **numbers, **lists}
 
-    @classmethod
-    def from_data(cls, data: QueryDict, kind: str) -> "AlertRuleForm":
-        def read_text(name: str) -> str:
-            return str(data.get(name, "")).replace("\x00", "").strip()[:2_000]
-
-        known = KINDS[kind]
-        return cls(
-            kind, read_text("name"), read_text("description")[:300], read_text("severity"),
-            read_text("window"), read_text("unit"), read_text("least"),
-            data.get("enabled") == "yes",
-            {name: read_text(f"number.{name}") for name in known.numbers},
-            {name: read_text(f"list.{name}") for name in known.lists},
-        )  # fmt: skip
-
-    def fields(self) -> dict[str, Any]:
-        """The fields of the rule; empty where the form is invalid, with `flaws` set."""
-        window_s = (
-            self._parse_whole_number("window", self.window, LONGEST_WINDOW_S) * self._seconds()
-        )
-        read: dict[str, Any] = {
-            "severity": self._severity(),
-            "window_s": window_s,
-            "least": self._parse_whole_number("least", self.least, MOST_RECORDS),
-            "values": self._values(),
-            "enabled": self.enabled,
-        }
-        if not self.flaws and window_s > LONGEST_WINDOW_S:
-            self._flaw("window", f"A rule looks back {LONGEST_WINDOW_S // 86_400} days at most.")
-        return {} if self.flaws else read
-
-    @property
-    def is_custom(self) -> bool:
-        return self.kind in CUSTOM_KINDS
-
-    def _values(self) -> dict[str, Any]:
-        numbers = {name: self._number(name, text) for name, text in self.numbers.items()}
-        lists = {
-            name: [word.strip() for word in text.split(",") if word.strip()]
-            for name, text in self.lists.items()
-        }
-        if self.flaws:
-            return {}
+    def act(self, changes: dict[str, Any]) -> AlertRule:
+        fields, by = _rule_fields(self.cleaned_data), actor_of(self.request.caller)
         try:
-            return read_values(self.kind, numbers | lists)
+            if self.row is not None:
+                return alert_rules.change_rule(rule=self.row, by=by, **fields)
+            named = {name: changes[name] for name in ("name", "kind", "description")}
+            return alert_rules.create_rule(by=by, **named, **fields)
         except AuditFlaw as flaw:
-            self._flaw("values", str(flaw))
-            return {}
+            errors = [{"field": flaw.field, "message": str(flaw)}]
+            raise Malformed(str(flaw), errors=errors) from None
 
-    def _number(self, name: str, text: str) -> float:
-        bounds = KINDS[self.kind].numbers[name]
+    def matches(self) -> RulePreview | None:
+        """Of what is typed, else of the rule as it is stored; None where neither can be used."""
+        if self.is_bound and not self.is_valid():
+            return None
+        if not self.is_bound and self.row is None:
+            return None
+        values = self.cleaned_data if self.is_bound else self.stored
+        kind = self.row.kind if self.row else values["kind"]
+        fields = _rule_fields(values)
         try:
-            return int(text) if isinstance(bounds.usual, int) and "." not in text else float(text)
-        except (ValueError, OverflowError):
-            self._flaw("values", f"{name} is a number from {bounds.least} to {bounds.most}.")
-            return 0
-
-    def _parse_whole_number(self, name: str, text: str, most: int) -> int:
-        if text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most:
-            return int(text)
-        self._flaw(name, f"Give a whole number from 1 to {most:,}.")
-        return 0
-
-    def _seconds(self) -> int:
-        seconds = dict(_UNITS).get(self.unit)
-        if seconds is None:
-            self._flaw("window", "Choose seconds, minutes or hours.")
-        return seconds or 0
-
-    def _severity(self) -> str:
-        if self.severity not in {*Severity}:
-            self._flaw("severity", "Choose how bad it is.")
-        return self.severity
-
-    def _flaw(self, name: str, words: str) -> None:
-        self.flaws.setdefault(name, []).append(words)
+            read = read_values(kind, fields["values"])
+        except AuditFlaw:
+            return None
+        return preview_rule(
+            organization=self.request.caller.organization,
+            kind=kind,
+            window_s=fields["window_s"],
+            least=fields["least"],
+            values=read,
+        )
 
 
-def duration_words(seconds: int) -> str:
-    for unit_s, unit in _DURATION_UNITS:
-        if seconds % unit_s == 0:
-            return f"{seconds // unit_s}\N{NO-BREAK SPACE}{unit}"
-    return f"{seconds}\N{NO-BREAK SPACE}s"
-
-
-@never_cache
 @require_safe
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
-def rule_list(request: HttpRequest) -> HttpResponse:
+@page
+def rule_list(request: PageRequest) -> HttpResponse:
     """Each rule with the number of open alerts of the user's organization."""
-    open_alerts = alerts.open_by_rule(actor_of(request).organization)
+    require(request.caller, PERMISSION)
+    open_alerts = alerts.open_by_rule(request.caller.organization)
     rows = [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
     context = {
         "rules": [
             (row, duration_words(row.window_s), open_alerts.get(row.name, 0)) for row in rows
         ],
         "alerts": sum(open_alerts.values()),
-        "may_change": _is_superuser(request),
+        "may_change": request.caller.is_superuser,
     }
     return render(request, LIST, context)
 
 
 @proof(Proof.NEEDED)
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-@login_required
-def rule_new(request: HttpRequest) -> HttpResponse:
-    _check_superuser(request)
-    given = request.POST if request.method == "POST" else request.GET
-    kind = given.get("kind", "")
-    form = AlertRuleForm.from_data(given, kind) if kind in CUSTOM_KINDS else _blank_form()
-    if request.method == "POST" and not _is_preview(request):
-        return _create_rule(request, form)
-    return _render_rule(request, form, asked="kind" in given)
+@page
+def rule_new(request: PageRequest) -> HttpResponseBase:
+    _require_superuser(request)
+    form = AlertRuleForm(request)
+    if _is_preview(request) or not form.save():
+        return _render_rule(request, form)
+    return form.redirect(f"{form.result.name} is watched for.", "alert-rules")
 
 
 @proof(Proof.NEEDED)
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-@login_required
-def rule_edit(request: HttpRequest, rule_id: int) -> HttpResponse:
+@page
+def rule_edit(request: PageRequest, rule_id: int) -> HttpResponseBase:
     """GET with the form's fields previews how many records the rule would have matched."""
-    _check_superuser(request)
-    rule = get_object_or_404(AlertRule, pk=rule_id)
-    if request.method == "POST" and not _is_preview(request):
-        return _save_rule(request, rule, AlertRuleForm.from_data(request.POST, rule.kind))
-    given = request.POST or request.GET
-    drafted = "window" in given
-    form = AlertRuleForm.from_data(given, rule.kind) if drafted else AlertRuleForm.of_rule(rule)
-    return _render_rule(request, form, rule, asked=True)
-
-
-def _create_rule(request: HttpRequest, form: AlertRuleForm) -> HttpResponse:
-    fields = form.fields()
-    if fields:
-        try:
-            alert_rules.create_rule(
-                name=form.name, kind=form.kind, by=actor_of(request),
-                description=form.description, **fields,
-            )  # fmt: skip
-        except AuditFlaw as flaw:
-            form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
-        else:
-            messages.success(request, f"{form.name} is watched for.")
-            return redirect("alert-rules")
-    return _render_rule(request, form, asked=True, status=400)
-
-
-def _save_rule(request: HttpRequest, rule: AlertRule, form: AlertRuleForm) -> HttpResponse:
-    fields = form.fields()
-    if fields:
-        try:
-            alert_rules.change_rule(rule=rule, by=actor_of(request), **fields)
-        except AuditFlaw as flaw:
-            form.flaws.setdefault(flaw.field or "whole", []).append(str(flaw))
-        else:
-            messages.success(request, f"{rule.name} is changed.")
-            return redirect("alert-rules")
-    return _render_rule(request, form, rule, asked=True, status=400)
+    _require_superuser(request)
+    rule = AlertRule.objects.filter(pk=rule_id).first()
+    if rule is None:
+        raise NotFound("There is no such rule.", code="alert_rule_not_found")
+    form = AlertRuleForm(request, rule)
+    if _is_preview(request) or not form.save():
+        return _render_rule(request, form, rule)
+    return form.redirect(f"{rule.name} is changed.", "alert-rules")
 
 
 def _render_rule(
-    request: HttpRequest,
-    form: AlertRuleForm,
-    rule: AlertRule | None = None,
-    *,
-    asked: bool,
-    status: int = 200,
+    request: PageRequest, form: AlertRuleForm, rule: AlertRule | None = None
 ) -> HttpResponse:
-    organization = actor_of(request).organization
-    fields = form.fields() if asked and not form.flaws else {}
     context: dict[str, Any] = {
-        "form": form,
         "rule": rule,
-        "kind_words": KINDS_IN_WORDS[form.kind],
-        "own_kinds": [(kind, KINDS_IN_WORDS[kind]) for kind in CUSTOM_KINDS],
-        "severities": [*Severity],
-        "units": ("seconds", "minutes", "hours"),
+        "kind_words": KINDS_IN_WORDS[rule.kind if rule else CUSTOM_KINDS[0]],
         "codes": [*Event],
         "outcomes": [*Outcome],
-        "caught": _preview_matches(organization, form, fields) if fields else None,
-        "alerts": alerts.alerts_of(organization).open().count(),
+        "caught": form.matches(),
+        "alerts": alerts.alerts_of(request.caller.organization).open().count(),
     }
-    part = request.headers.get("HX-Target") == "caught"
-    return render(
-        request, f"{ONE}#matches" if part else ONE, context, status=200 if part else status
-    )
+    part = request.htmx and request.htmx.target == "caught"
+    return form.show(f"{ONE}#matches" if part else ONE, context)
 
 
-def _preview_matches(organization: str, form: AlertRuleForm, fields: dict[str, Any]) -> Any:
-    return preview_rule(
-        organization=organization,
-        kind=form.kind,
-        window_s=fields["window_s"],
-        least=fields["least"],
-        values=fields["values"],
-    )
+def _rule_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a rule of those of the form; an empty list is none."""
+    numbers = {name: value for name, value in values.items() if name.startswith("number.")}
+    lists = {name: value for name, value in values.items() if name.startswith("list.") and value}
+    return {
+        **{name: values[name] for name in ("severity", "least", "enabled")},
+        "window_s": values["window"],
+        "values": {name.partition(".")[2]: value for name, value in (numbers | lists).items()},
+    }
 
 
-def _blank_form() -> AlertRuleForm:
-    return AlertRuleForm(CUSTOM_KINDS[0], lists={"codes": "", "reasons": "", "outcomes": ""})
+def _given_kind(request: PageRequest, row: AlertRule | None) -> dict[str, str]:
+    kind = request.GET.get("kind", "")
+    return {"kind": kind} if row is None and kind in CUSTOM_KINDS else {}
 
 
-def _is_preview(request: HttpRequest) -> bool:
-    """Whether only the preview is requested, from a browser without scripts. Saves nothing."""
-    return request.POST.get("do") == "count"
+def _is_preview(request: PageRequest) -> bool:
+    """Whether only the preview is requested. Saves nothing."""
+    return request.method != "POST" or request.POST.get("do") == "count"
 
 
-def _is_superuser(request: HttpRequest) -> bool:
-    return bool(getattr(request.user, "is_superuser", False))
-
-
-def _check_superuser(request: HttpRequest) -> None:
-    if not _is_superuser(request):
-        raise PermissionDenied
+def _require_superuser(request: PageRequest) -> None:
+    if not request.caller.is_superuser:
+        raise Forbidden("Only a superuser changes alert rules.", code="not_permitted")

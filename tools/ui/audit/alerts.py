@@ -5,17 +5,16 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.contrib.auth.decorators import login_required, permission_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from audit.alerts import alert_channels, alert_rules, alerts, deliveries
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
-from tools.ui.audit.audit_records import actor_of
+from tools.ui.audit.audit_records import actor_of, needs
+from tools.web.pages import page
 from tools.web.reauthentication import Proof, proof
 
 VIEW = "audit.view_auditrecord"
@@ -35,10 +34,9 @@ class AlertChannelRow:
     unusable: str
 
 
-@never_cache
 @require_safe
-@login_required
-@permission_required(VIEW, raise_exception=True)
+@page
+@needs(VIEW)
 def alert_list(request: HttpRequest) -> HttpResponse:
     """Alerts of the user's organization: open ones first, then acknowledged ones."""
     return _render_alerts(request)
@@ -46,8 +44,8 @@ def alert_list(request: HttpRequest) -> HttpResponse:
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
-@login_required
-@permission_required(CHANGE, raise_exception=True)
+@page
+@needs(CHANGE)
 def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
     found = get_object_or_404(alerts.alerts_of(_organization(request)), pk=alert_id)
     alerts.acknowledge(alert=found, by=actor_of(request), note=request.POST.get("note", ""))
@@ -55,10 +53,9 @@ def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
 
 
 @proof(Proof.NOT_NEEDED)
-@never_cache
 @require_POST
-@login_required
-@permission_required(CHANGE_CHANNEL, raise_exception=True)
+@page
+@needs(CHANGE_CHANNEL)
 def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponse:
     """Send a test notification and show the page with its result."""
     found = get_object_or_404(_channels(request), pk=channel_id)

@@ -4,15 +4,14 @@ from datetime import UTC
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required, permission_required
 from django.core.exceptions import PermissionDenied
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from audit.alerts import alerts
@@ -20,14 +19,19 @@ from audit.errors import AuditFlaw
 from audit.export import background_exports, export
 from audit.models import AuditExport, ExportState
 from audit.records import record_access, record_search
+from tools.errors import Malformed
 from tools.ui.audit.audit_records import (
     LABELS,
     PERMISSION,
     actor_of,
     codes_by_family,
     event_outcomes,
+    needs,
     query_value,
 )
+from tools.web.form_fields import choices
+from tools.web.forms import ActionForm
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "audit/exports.html"
@@ -37,30 +41,91 @@ FORMATS = (
     ("csv", "CSV", "for spreadsheets; no cell begins a formula"),
     ("ocsf", "OCSF", "events as a SIEM reads them"),
 )
-_FILTERS = tuple(name for name in record_search.SEARCH_FIELDS if name != "agent")
+_FILTERS = tuple(name for name in record_search.SEARCH_FIELDS if name not in {"agent", "request"})
+
+
+def _code_choices() -> list[Any]:
+    """A family is searched by its name."""
+    families = [
+        (family, [(family, f"{family}*"), *choices(names)]) for family, names in codes_by_family()
+    ]
+    return [("", "All"), *families]
+
+
+def _filter(label: str, widget: forms.Widget | None = None) -> forms.CharField:
+    return forms.CharField(label=label, required=False, max_length=200, widget=widget)
+
+
+class ExportForm(ActionForm):
+    """Filters as the list of records has them, and the format of the file."""
+
+    format = forms.ChoiceField(
+        label="Format",
+        choices=[(name, label) for name, label, _ in FORMATS],
+        initial="jsonl",
+        widget=forms.RadioSelect,
+        error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose a format."),
+    )
+    since = _filter("Since (UTC)", forms.TextInput({"type": "datetime-local", "step": "1"}))
+    until = _filter("Until (UTC)", forms.TextInput({"type": "datetime-local", "step": "1"}))
+    code = _filter("Code", forms.Select(choices=_code_choices()))
+    outcome = _filter("Outcome", forms.Select(choices=[("", "All"), *choices(event_outcomes())]))
+    actor = _filter("Who")
+    tool = _filter("Tool")
+    q = _filter("Words")
+    reason = _filter("Reason")
+    execution = _filter("Execution")
+
+    def __init__(self, request: PageRequest) -> None:
+        asked = {name: query_value(request.GET, name) for name in (*_FILTERS, "request")}
+        asked |= {name: _time_value(asked[name]) for name in ("since", "until")}
+        super().__init__(request, initial=asked)
+
+    def build(self) -> None:
+        self.opened = self.request.user.has_perm(record_access.MAY_OPEN)
+        self.fields["request"] = _filter("Request")  # which is an attribute of the form, too
+        where = "in records and payloads" if self.opened else "in records"
+        self.fields["q"].widget.attrs["placeholder"] = where
+
+    def act(self, changes: dict[str, Any]) -> AuditExport:
+        by, asked = actor_of(self.request), {name: changes[name] for name in (*_FILTERS, "request")}
+        wanted = record_search.read_search(by.organization, asked, opened=self.opened, zone=UTC)
+        if flaws := wanted.flaws.items():
+            errors = [{"field": field, "message": f"{flaw}."} for field, flaw in flaws]
+            raise Malformed("A filter cannot be used.", errors=errors)
+        try:
+            return background_exports.request_export(
+                wanted=wanted, format_name=changes["format"], by=by
+            )
+        except AuditFlaw as flaw:
+            errors = [{"field": flaw.field, "message": str(flaw)}]
+            raise Malformed(str(flaw), errors=errors) from None
 
 
 @proof(Proof.NEEDED)
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-@login_required
-@permission_required(PERMISSION, raise_exception=True)
-def export_list(request: HttpRequest) -> HttpResponse:
+@page
+@needs(PERMISSION)
+def export_list(request: PageRequest) -> HttpResponseBase:
     """GET shows the form and the user's own exports; POST requests one."""
-    if request.method == "POST":
-        return _request_export(request)
     if request.GET.get("part") == "list":
         return render(request, f"{TEMPLATE}#list", _exports_context(request))
-    asked = {name: query_value(request.GET, name) for name in _FILTERS}
-    return _render_exports(
-        request, asked | {name: _time_value(asked[name]) for name in ("since", "until")}
-    )
+    form = ExportForm(request)
+    if form.save():
+        return form.redirect(
+            "It is being written. It stands below when it is ready.", "audit-exports"
+        )
+    context = {
+        "formats": FORMATS,
+        "alerts": alerts.alerts_of(actor_of(request).organization).open().count(),
+        "most": background_exports.MOST_EXPORTS,
+    }
+    return form.show(TEMPLATE, context | _exports_context(request))
 
 
 @proof(Proof.ALWAYS)
-@never_cache
 @require_safe
-@login_required
+@page
 def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
     """The file, or with `?part=manifest` its signed manifest."""
     row = _find_export(request, export_id)
@@ -83,52 +148,11 @@ def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
 
 @proof(Proof.NOT_NEEDED)
 @require_POST
-@login_required
+@page
 def export_remove(request: HttpRequest, export_id: UUID) -> HttpResponse:
     background_exports.remove_export(row=_find_export(request, export_id), by=actor_of(request))
     messages.success(request, "It is removed.")
     return redirect("audit-exports")
-
-
-def _request_export(request: HttpRequest) -> HttpResponse:
-    asked = {name: query_value(request.POST, name) for name in _FILTERS}
-    by, name = actor_of(request), request.POST.get("format", "")
-    opened = request.user.has_perm(record_access.MAY_OPEN)
-    wanted = record_search.read_search(by.organization, asked, opened=opened, zone=UTC)
-    flaws = {field: f"{LABELS.get(field, field)} {flaw}." for field, flaw in wanted.flaws.items()}
-    if name not in export.FORMATS:
-        flaws["format"] = "Choose a format."
-    if not flaws:
-        try:
-            background_exports.request_export(wanted=wanted, format_name=name, by=by)
-        except AuditFlaw as flaw:
-            flaws[flaw.field] = str(flaw)
-    if flaws:
-        return _render_exports(request, asked, flaws=flaws, chosen=name, status=400)
-    messages.success(request, "It is being written. It stands below when it is ready.")
-    return redirect("audit-exports")
-
-
-def _render_exports(
-    request: HttpRequest,
-    asked: dict[str, str],
-    *,
-    flaws: dict[str, str] | None = None,
-    chosen: str = "",
-    status: int = 200,
-) -> HttpResponse:
-    context = {
-        "asked": asked,
-        "flaws": flaws or {},
-        "formats": FORMATS,
-        "chosen": chosen if chosen in export.FORMATS else "jsonl",
-        "codes": codes_by_family(),
-        "outcomes": event_outcomes(),
-        "opened": request.user.has_perm(record_access.MAY_OPEN),
-        "alerts": alerts.alerts_of(actor_of(request).organization).open().count(),
-        "most": background_exports.MOST_EXPORTS,
-    }
-    return render(request, TEMPLATE, context | _exports_context(request), status=status)
 
 
 def _time_value(text: str) -> str:

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.contrib.auth.decorators import login_required, permission_required
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from audit.actions import Actor
@@ -27,6 +27,8 @@ from audit.export import export
 from audit.models import AuditRecord
 from audit.records import record_access, record_search
 from audit.records.record_search import Position, RecordSearch, tally_newest
+from tools.accounts.user_permissions import require
+from tools.web.pages import PageRequest, View, page
 
 RANGES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -52,7 +54,6 @@ _CHIP_LABELS = {
     "since": "Since", "until": "Until", "q": "Words", "reason": "Reason", "execution": "Execution",
     "request": "Request",
 }  # fmt: skip
-type View = Callable[..., HttpResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,20 @@ class AuditFacet:
 class AuditRecordRow:
     record: AuditRecord
     details: str
+
+
+def needs(permission: str) -> Callable[[View], View]:
+    """Below `page`: refuses users without the permission."""
+
+    def checked(view: View) -> View:
+        @wraps(view)
+        def permitted(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+            require(request.caller, permission)
+            return view(request, *args, **kwargs)
+
+        return permitted
+
+    return checked
 
 
 def records_address(asked: Mapping[str, str], **changes: str) -> str:
@@ -121,10 +136,8 @@ def record_facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditF
 
 
 def evidence_page(view: View) -> View:
-    """Decorator of read-only pages for users who may read their organization's audit records;
-    forbids caching."""
-    permitted = permission_required(PERMISSION, raise_exception=True)(view)
-    return never_cache(require_safe(login_required(permitted)))
+    """Decorator of read-only pages for users who may read their organization's audit records."""
+    return require_safe(page(needs(PERMISSION)(view)))
 
 
 @evidence_page

@@ -62,7 +62,7 @@ class ChosenTools:
 
 
 @proof(Proof.NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def bulk_change_page(request: PageRequest) -> HttpResponseBase:
     """GET shows the preview; POST applies the change."""

@@ -146,7 +146,7 @@ def preview_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[
 
 
 @proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def import_page(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")

@@ -91,7 +91,7 @@ def tool_page(request: PageRequest, name: str) -> HttpResponse:
 
 
 @proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
     """Call the tool through the execution pipeline, as the logged-in user."""

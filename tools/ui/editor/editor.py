@@ -49,7 +49,7 @@ _EXAMPLES: dict[str, Any] = {
 
 
 @proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def create_tool(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
@@ -63,7 +63,7 @@ def create_tool(request: PageRequest) -> HttpResponseBase:
 
 
 @proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_tool")

@@ -144,7 +144,7 @@ class PlaygroundForm:
 
 
 @proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 @page
 def playground_page(request: PageRequest) -> HttpResponse:
     if request.method == "POST":

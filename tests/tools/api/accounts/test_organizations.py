@@ -1,6 +1,7 @@
 """A superuser's changes to another organization are recorded in that organization's audit log."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -9,6 +10,7 @@ from django.utils import timezone
 from audit.models import AuditRecord
 from tests import factories, licenses
 from tests.admin.test_site import place
+from tests.api import Api
 from tests.tools.shapes import check_error
 from tools.licensing import licenses as ours
 from tools.models import Agent, LicenseTier, Organization, Tool
@@ -24,14 +26,29 @@ def codes(place, actor):
     return [*found.order_by("occurred_at").values_list("code", flat=True)]
 
 
+def change_as_previewed(api: Api, address: str, preview: str, **change: Any) -> Any:
+    """The answer to a change with the mark of its preview."""
+    mark = api.post(preview, change).json()["preview_mark"]
+    return api.patch(address, change | {"preview_mark": mark})
+
+
+def move(api: Api, slug: str, tier: str) -> Any:
+    place = f"/organizations/{slug}"
+    return change_as_previewed(api, place, f"{place}/tier/preview", tier=tier)
+
+
+def change_terms(api: Api, tier: str, **terms: Any) -> Any:
+    return change_as_previewed(api, f"/tiers/{tier}", f"/tiers/{tier}/preview", **terms)
+
+
 def test_another_tier_is_on_record_with_what_follows_where_it_was_set(
     admin_api, admin_user, organization, other_organization
 ):
     for number in range(12):
         factories.tool(other_organization, f"tool{number}")
-    changed = admin_api.patch(
-        f"/organizations/{other_organization.slug}", {"tier": "Core", "name": "New"}
-    )
+    place = f"/organizations/{other_organization.slug}"
+    mark = admin_api.post(f"{place}/tier/preview", {"tier": "Core"}).json()["preview_mark"]
+    changed = admin_api.patch(place, {"tier": "Core", "name": "New", "preview_mark": mark})
     disabled = len(changed.json()["tier_change"]["disabled"])
     assert disabled > 0
     assert codes(other_organization.slug, admin_user) == [
@@ -44,7 +61,7 @@ def test_a_changed_tier_is_on_record_wherever_something_follows(
     admin_api, admin_user, organization, other_organization
 ):
     factories.tool(other_organization, "shiny")
-    admin_api.patch("/tiers/Teams", {"max_custom_tools": 0})
+    change_terms(admin_api, "Teams", max_custom_tools=0)
     assert codes(other_organization.slug, admin_user) == ["REG.TOOL_DISABLE", "ADMIN.TIER_CHANGE"]
     assert codes(organization.slug, admin_user) == ["ADMIN.TIER_CHANGE"]
 
@@ -102,7 +119,7 @@ def licensed(organization, settings):
 
 def test_the_answer_to_a_downgrade_says_which_tools_were_disabled(admin_api, organization):
     tools(organization, 12)
-    answer = admin_api.patch(address(organization), {"tier": "WriterPro"})
+    answer = move(admin_api, organization.slug, "WriterPro")
     assert answer.status_code == 200
     assert answer.json()["tier_change"] == {
         "tier_before": "Enterprise",
@@ -122,7 +139,7 @@ def test_the_answer_to_a_downgrade_says_which_tools_were_disabled(admin_api, org
 
 def test_what_is_shown_of_a_tool_may_be_sent_back(admin_api, organization):
     tools(organization, 1)
-    admin_api.patch(address(organization), {"tier": "Core"})
+    move(admin_api, organization.slug, "Core")
     shown = admin_api.get("/tools/t0").json()
     again = admin_api.put("/tools/t0", shown)
     assert (again.status_code, again.json()["status_reason"]) == (200, shown["status_reason"])
@@ -137,8 +154,9 @@ def test_a_preview_is_what_the_change_then_does(admin_api, organization):
     said = admin_api.post(f"{address(organization)}/tier/preview", {"tier": "Core"})
     assert (said.status_code, said.json()["disabled"]) == (200, ["t2", "t1", "t0"])
     assert Tool.objects.filter(organization=organization, status="disabled").count() == 0
-    done = admin_api.patch(address(organization), {"tier": "Core"})
-    assert done.json()["tier_change"] == said.json()
+    done = move(admin_api, organization.slug, "Core")
+    shown = said.json()
+    assert done.json()["tier_change"] | {"preview_mark": shown["preview_mark"]} == shown
 
 
 NONSENSE = [
@@ -197,11 +215,24 @@ def test_a_tier_set_by_a_licence_is_not_set_by_hand(admin_api, licensed):
 def test_a_change_of_a_tier_says_what_follows_for_whom(admin_api, organization):
     other = factories.organization("tier-followed", "WriterPro")
     tools(other, 2)
-    answer = admin_api.patch(
-        "/tiers/WriterPro", {"max_custom_tools": 1, "isolation_levels": ["Standard"]}
-    ).json()
+    terms = {"max_custom_tools": 1, "isolation_levels": ["Standard"]}
+    answer = change_terms(admin_api, "WriterPro", **terms).json()
     assert answer["isolation_levels"] == ["Standard"]
     assert answer["organizations"]["tier-followed"]["disabled"] == ["t1"]
+
+
+def test_a_tier_is_not_changed_without_a_preview_where_something_follows(admin_api, organization):
+    other = factories.organization("tier-followed", "WriterPro")
+    tools(other, 2)
+    place, terms = "/organizations/tier-followed", {"max_custom_tools": 1}
+    check_error(admin_api.patch(place, {"tier": "Core"}), 409, "tier_preview_needed")
+    check_error(admin_api.patch("/tiers/WriterPro", terms), 409, "tier_preview_needed")
+    mark = admin_api.post("/tiers/WriterPro/preview", terms).json()["preview_mark"]
+    factories.tool(other, "since")
+    stale = admin_api.patch("/tiers/WriterPro", terms | {"preview_mark": mark})
+    check_error(stale, 409, "tier_changed")
+    assert LicenseTier.objects.get(name="WriterPro").max_custom_tools == 10
+    assert Organization.objects.get(pk=other.pk).tier.name == "WriterPro"
 
 
 @pytest.mark.parametrize("levels", [["Weak"], "Standard", [1], [None]])
@@ -328,9 +359,10 @@ def test_an_unknown_tier_is_404(admin_api):
 def test_a_tier_is_changed_for_everybody_who_has_it(admin_api, db):
     core = factories.organization("core-place", "Core")
     before = Organization.objects.get(pk=core.pk).revision
-    changed = admin_api.patch("/tiers/Core", {"max_custom_tools": 1, "builtin_tools": None})
+    changed = change_terms(admin_api, "Core", max_custom_tools=1, builtin_tools=None)
     assert changed.json()["max_custom_tools"] == 1
-    assert Organization.objects.get(pk=core.pk).revision == before + 1
+    # Once to look at the catalog that the preview was of, and once for the change.
+    assert Organization.objects.get(pk=core.pk).revision == before + 2
 
 
 WRONG_TIERS = [

@@ -409,7 +409,9 @@ def test_a_change_of_an_agent_is_kept_as_a_whole_or_not_at_all(tried):
 def test_a_change_of_an_organization_is_kept_as_a_whole_or_not_at_all(tried):
     path, before = tried.path("api-organization"), records_of(tried).count()
     read = tried.api.get(path).json()
-    body = {"tier": "Core", "name": "Another", "time_zone": "Nowhere/Land"}
+    mark = tried.api.post(f"{path}/tier/preview", {"tier": "Core"}).json()["preview_mark"]
+    body = {"tier": "Core", "preview_mark": mark, "name": "Another", "time_zone": "Nowhere/Land"}
+    before = records_of(tried).count()
     assert tried.api.patch(path, body).status_code == 400
     assert tried.api.get(path).json() == read
     assert records_of(tried).count() == before

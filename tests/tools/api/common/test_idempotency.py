@@ -41,6 +41,7 @@ REPLAYED = "Idempotent-Replayed"
 NO_CALLER = {"api-channel-bounces"}
 READING = {
     "api-what-if", "api-lint", "api-chain-proposals", "api-chain-rehearse", "api-tier-preview",
+    "api-tier-terms-preview",
 }  # fmt: skip
 
 
