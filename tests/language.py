@@ -43,8 +43,9 @@ IDIOM = {
 }  # fmt: skip
 # Modules in -ing and -ed that are named by a subject all the same, not by what they do to it.
 NOUNS = {
-    "alerting", "drawing", "embedded", "licensing", "logging", "masking", "naming", "planning",
-    "polling", "reasoning", "sandboxing", "sealing", "signing", "thinning", "throttling", "timing",
+    "alerting", "drawing", "embedded", "licensing", "listing", "logging", "masking", "naming",
+    "planning", "polling", "reasoning", "sandboxing", "sealing", "signing", "thinning",
+    "throttling", "timing",
 }  # fmt: skip
 # Module names of several packages: one subject in several layers (model, action, API, page), or
 # what Django and Python prescribe.

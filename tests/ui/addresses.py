@@ -34,6 +34,8 @@ ASKED_FOR_MORE = {
     "audit of a tool": "/audit/?tool={tool}",
     "audit, a code": "/audit/?code=TOOL.END",
     "messages, a state": "/messages/?state=failed",
+    "agents, sorted": "/agents/?sort=-state&q=o",
+    "services, live": "/services/?q=e",
     "changes, rejected": "/changes/?state=rejected",
     "a server, stdio": "/servers/new/?transport=stdio",
     "knowledge, all": "/knowledge/",

@@ -7,7 +7,7 @@ began; one whose process fell silent is lost, and the tool's `delivery` decides.
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -176,11 +176,20 @@ class ToolServiceClient:
 
     def queue_status(self, queue: Queue, digest: str = "") -> ToolServiceQueueStatus:
         """`digest` is of an announcement. Raises `redis.RedisError`."""
-        keys = (queue.requests, queue.accepting, queue.served)
-        found = self._redis.eval(QUEUE_STATUS, len(keys), *keys, digest)
-        waiting, processes, accepting, now, served = found
-        lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
-        return ToolServiceQueueStatus(waiting, processes, lease_s, served_s)
+        [found] = self.queue_statuses([queue], digest)
+        return found
+
+    def queue_statuses(
+        self, queues: Sequence[Queue], digest: str = ""
+    ) -> list[ToolServiceQueueStatus]:
+        """Of each queue, in one round trip. Raises `redis.RedisError`."""
+        if not queues:
+            return []
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for queue in queues:
+                keys = (queue.requests, queue.accepting, queue.served)
+                pipeline.eval(QUEUE_STATUS, len(keys), *keys, digest)
+            return [_queue_status(*found) for found in pipeline.execute()]
 
     def close(self) -> None:
         self._redis.close()
@@ -319,6 +328,13 @@ class _SentRequest:
     entry: str = ""
     missed_checks: int = 0
     unserved_since: float = 0.0
+
+
+def _queue_status(
+    waiting: int, processes: int, accepting: str, now: str, served: str
+) -> ToolServiceQueueStatus:
+    lease_s, served_s = (_left_s(till, now) for till in (accepting, served))
+    return ToolServiceQueueStatus(waiting, processes, lease_s, served_s)
 
 
 def _left_s(till: str, now: str) -> float:

@@ -1,7 +1,14 @@
 from django.urls import URLPattern, path
 
 from tools.ui.accounts import login, profile, reauthentication, second_factors, single_sign_on
-from tools.ui.agents import agent, agent_limits, agent_request_form, agent_requests, agents
+from tools.ui.agents import (
+    agent,
+    agent_choices,
+    agent_limits,
+    agent_request_form,
+    agent_requests,
+    agents,
+)
 from tools.ui.approvals import confirmations, upstream_changes
 from tools.ui.catalog import bulk_changes, catalog, import_page, tool, tool_versions
 from tools.ui.chains import chains
@@ -24,6 +31,10 @@ urlpatterns: list[URLPattern] = [
     path("", catalog.tool_list, name="catalog"),
     path("home/", home.home_page, name="home"),
     path("search/", site_search.search_page, name="search"),
+    *(
+        path(f"choices/agents/{of}/", agent_choices.search_agents, {"of": of}, name=f"{of}-agents")
+        for of in agent_choices.OFFERED
+    ),
     path("catalog/change/", bulk_changes.bulk_change_page, name="catalog-change"),
     path("catalog/undo", bulk_changes.undo_change, name="catalog-undo"),
     path("login/", login.log_in, name="login"),

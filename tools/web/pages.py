@@ -5,11 +5,13 @@ forbids caching. Lists reload their partial `results` by filters, links and live
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect, push_url, replace_url
 from django_htmx.middleware import HtmxDetails
@@ -48,12 +50,18 @@ def page(view: View) -> View:
             request.method = "GET"  # the server sends no content
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
         request_queue.set_organization(request.caller.organization_id)
-        try:
-            return act_once(request, lambda: view(request, *args, **kwargs))
-        except ToolcribError as refusal:
-            return errors.error_response(request, refusal.http_status, refusal.message)
+        with in_reader_zone(request):
+            try:
+                return act_once(request, lambda: view(request, *args, **kwargs))
+            except ToolcribError as refusal:
+                return errors.error_response(request, refusal.http_status, refusal.message)
 
     return guarded
+
+
+def in_reader_zone(request: HttpRequest) -> timezone.override:
+    """Within it templates show times in the organization's time zone, as charts do. CSV is UTC."""
+    return timezone.override(ZoneInfo(request.user.organization.time_zone))  # type: ignore[union-attr]
 
 
 def address_of(request: HttpRequest) -> str:
@@ -77,7 +85,12 @@ def wants_results(request: PageRequest) -> bool:
 
 
 def page_or_results(
-    request: PageRequest, template: str, context: Mapping[str, Any], *, here: str
+    request: PageRequest,
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    here: str,
+    results: str = "",
 ) -> HttpResponse:
     """The page; or its partial `results`, with the URL of the same results for the history.
 
@@ -86,7 +99,7 @@ def page_or_results(
     """
     if not wants_results(request):
         return render(request, template, dict(context))
-    part = render(request, f"{template}#results", dict(context))
+    part = render(request, results or f"{template}#results", dict(context))
     if "seen" in request.GET:
         return part
     remember = replace_url if request.htmx.trigger == "filters" else push_url

@@ -1,12 +1,21 @@
-"""Tags of every template: `{% form_token %}`, which each form that is sent by POST begins with."""
+"""Tags of every template: `{% form_token %}`, which each form that is sent by POST begins with, and
+`{% moment %}`, which each time is shown by.
+"""
+
+from datetime import datetime
 
 from django import template
+from django.contrib.humanize.templatetags.humanize import naturaltime
+from django.utils import timezone
+from django.utils.dateformat import format as format_date
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from tools.web import one_time
 
 register = template.Library()
+AGO = "ago"
+_WHOLE = "j M Y H:i:s T"
 
 
 @register.simple_tag(takes_context=True)
@@ -16,3 +25,19 @@ def form_token(context: template.Context) -> SafeString:
         '<input type="hidden" name="{}" value="{}"><input type="hidden" name="{}" value="{}">',
         one_time.CSRF_FIELD, context.get("csrf_token", ""), one_time.FIELD, one_time.new_key(),
     )  # fmt: skip
+
+
+@register.simple_tag
+def moment(at: datetime | None, form: str = "j M Y H:i", after: str = "") -> SafeString:
+    """A time in the reader's time zone, which its title tells. `form` is a format of dates, or
+    `ago`: how long ago it was, or will be; `after` is shown instead: a duration until then."""
+    if at is None:
+        return format_html("{}", "–")
+    here = timezone.localtime(at)
+    shown = after or (naturaltime(at) if form == AGO else format_date(here, form))
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        here.isoformat(),
+        format_date(here, _WHOLE),
+        shown,
+    )

@@ -363,6 +363,9 @@ PAGES: dict[str, dict[str, Needs]] = {
     "catalog": {"get": Needs()},
     "home": {"get": Needs()},  # the user's own calls, or all
     "search": {"get": Needs()},
+    # Those that the user may ask about, or call as; or none.
+    "explained-agents": {"get": Needs()},
+    "called-as-agents": {"get": Needs()},
     "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},

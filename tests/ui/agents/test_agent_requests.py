@@ -70,7 +70,7 @@ def test_nonsense_in_the_address_is_an_empty_page(
 def test_older_ones_stand_on_further_pages(
     admin_client: Client, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.ui.agents.agent_requests.PAGE_SIZE", 1)
+    monkeypatch.setattr("tools.ui.agents.agent_requests.RequestListing.page_size", 1)
     first, second = (agent_runs.request_run_by_agent(agent, name) for name in ("First?", "Second?"))
     page = text(admin_client.get("/agent/requests/"))
     assert "Second?" in page and "First?" not in page

@@ -157,7 +157,7 @@ def test_a_checkpoint_that_never_was_is_not_there(
 
 
 def test_older_checkpoints_are_a_page_further(admin_client: Client, proved) -> None:
-    assert "none-signed" in notes(admin_client.get("/audit/checkpoints/?before=1"))
+    assert "nothing-older" in notes(admin_client.get("/audit/checkpoints/?before=1"))
     assert admin_client.get("/audit/checkpoints/?before=x").status_code == 200
 
 

@@ -36,8 +36,8 @@ def row(organization: Organization, name: str) -> ToolGroup:
 
 
 def test_groups_stand_below_the_one_they_are_within(admin_client: Client) -> None:
-    rows = admin_client.get("/groups/").context["rows"]
-    found = [(one["name"], one["depth"], one["tools"]) for one in rows]
+    rows = admin_client.get("/groups/").context["listing"].visible_rows
+    found = [(one.name, one.depth, one.tools) for one in rows]
     assert found[found.index(("library", 0, 1)) + 1] == ("reading", 1, 1)
 
 

@@ -4,6 +4,7 @@ are made on this page: suspend and resume, grant and revoke, tokens.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +47,7 @@ from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS
 from tools.web.form_fields import Checkboxes, NamesField
 from tools.web.forms import ActionForm, notify
+from tools.web.keyset import count_at_most
 from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
@@ -56,7 +58,7 @@ MOST_GRANTS = 60
 MOST_TOKENS = 50
 MOST_SESSIONS = 20
 MOST_CALLS = 8
-MOST_CALLS_SEARCHED = 500  # of the last calls are searched for refused ones
+REFUSED_WITHIN_DAYS = 30
 MOST_OFFERED = 500  # names of groups that a form offers
 GRANT_LABELS = {
     "requestable_group": "Groups it may ask for",
@@ -341,13 +343,15 @@ def _calls_context(request: PageRequest, agent: Agent) -> dict[str, Any]:
     if not may(request.caller, "view_execution"):
         return {"calls": None}
     mine = readable_executions(request.caller).filter(user=agent.service_account_id)
-    rows = list(mine.defer(*LARGE_FIELDS).order_by("-created_at")[:MOST_CALLS_SEARCHED])
-    for row in rows:
+    newest = mine.defer(*LARGE_FIELDS).order_by("-created_at")
+    since = timezone.now() - timedelta(days=REFUSED_WITHIN_DAYS)
+    calls = list(newest[:MOST_CALLS])
+    refused = newest.filter(unsuccessful__in=sorted(REFUSED), created_at__gte=since)[:MOST_CALLS]
+    for row in [*calls, *refused]:
         row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
-    refused = [row for row in rows if row.status in REFUSED]
     return {
-        "calls": rows[:MOST_CALLS],
-        "refused": refused[:MOST_CALLS],
-        "looked_at": len(rows),
-        "open_calls": open_calls_of_agent(agent).count() if agent.active else 0,
+        "calls": calls,
+        "refused": refused,
+        "refused_within_days": REFUSED_WITHIN_DAYS,
+        "open_calls": count_at_most(open_calls_of_agent(agent), 999) if agent.active else 0,
     }

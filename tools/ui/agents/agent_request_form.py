@@ -36,11 +36,11 @@ from tools.execution import answer
 from tools.execution.call import Call
 from tools.models import Execution, Session
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
+from tools.ui.agents.agent_choices import called_as_agents
 from tools.ui.agents.agent_requests import PATTERN_LABELS, model_configured, question_line
 from tools.ui.inputs import FormInput, Widget, choices, split_names
 from tools.ui.playground.playground import (
     PlaygroundContext,
-    impersonable_slugs,
     playground_context,
 )
 from tools.web.pages import PageRequest, page
@@ -284,7 +284,7 @@ def _render_form(
         "item": request_form.inputs,
         "sent": sent,
         "agent": request_form.playground.agent,
-        "agents": impersonable_slugs(request),
+        "agents": called_as_agents(request, request_form.playground.agent),
         "ready": model_configured(),
         "preview": _preview(request_form),
         "refused_as": refusal.details.get("execution_id") if refusal else None,

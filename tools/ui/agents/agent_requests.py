@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
 from django.db.models import Count, Q, Sum
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -25,7 +24,7 @@ from tools.accounts.user_permissions import may
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunReport
 from tools.agents.recordings import find_run
-from tools.agents.run_parameters import ITERATIONS, PATTERNS, PLAN, REACT, TOKENS
+from tools.agents.run_parameters import ITERATIONS, PLAN, REACT, TOKENS
 from tools.agents.steps import THINK
 from tools.definitions.results import Status
 from tools.errors import Conflict, NotFound
@@ -50,19 +49,13 @@ from tools.ui.display import (
     impersonator_name,
     visible_pieces,
 )
-from tools.ui.executions.executions import (
-    FAILED,
-    LARGE_FIELDS,
-    agent_filter,
-    list_fingerprint,
-    load_older_page,
-)
+from tools.ui.executions.executions import LARGE_FIELDS, STATUS_CHOICES, CallListing, caller_name
 from tools.ui.playground.snippets import curl_snippet
-from tools.web.pages import PageRequest, page, page_or_results
+from tools.web.listing import Column, Filters, choice_field, text_field
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST = "agents/agent_requests.html"
-PAGE_SIZE = 25
 MOST_WORDS = 200  # characters of a question in the list
 PATTERN_LABELS = {REACT: "Step by step", PLAN: "By a plan"}
 PAGE = "agents/agent_request.html"
@@ -125,40 +118,53 @@ class RecordedRun:
     lines: list[DiffLine] | None
 
 
+class RequestFilters(Filters):
+    status = choice_field("Status", STATUS_CHOICES)
+    pattern = choice_field("Pattern", PATTERN_LABELS.items())
+    agent = text_field("Agent")
+
+
+class RequestListing(CallListing):
+    view, template, css, noun = "agent-requests", LIST, "requests", "request"
+    filters, page_size, order = RequestFilters, 25, "-asked"
+    columns = [
+        Column("id", "", lambda row: row.execution.pk),
+        Column("question", "Question", lambda row: "".join(one.text for one in row.question)),
+        Column("pattern", "", lambda row: row.pattern),
+        Column("status", "Status", lambda row: row.execution.stage),
+        Column("error_code", "", lambda row: row.execution.error_code),
+        Column("who", "Who", lambda row: caller_name(row.execution)),
+        Column("steps", "Steps", lambda row: row.steps, css="number"),
+        Column("cost", "Cost", lambda row: row.cost, css="number"),
+        Column("asked", "Asked", lambda row: row.execution.created_at, sort="created_at",
+               css="number"),
+        Column("duration_ms", "Took", lambda row: row.execution.duration_ms, css="number"),
+    ]  # fmt: skip
+
+    def rows(self) -> ExecutionQuerySet:
+        rows = self.filter_calls(agent_requests.recent_runs(self.caller))
+        if self.values.get("pattern") == PLAN:
+            rows = rows.filter(parameters__pattern=PLAN)
+        elif "pattern" in self.values:  # also of those that name none
+            rows = rows.exclude(parameters__contains={"pattern": PLAN})
+        return rows.select_related("agent", "user").defer(*_UNREAD)
+
+    def prepare(self, rows: list[Execution]) -> list[AgentRequestRow]:
+        return _request_rows(self.request, rows)
+
+    def context(self) -> dict[str, Any]:
+        return {"everyone": may(self.caller, "view_execution"), "ready": model_configured()}
+
+
 @require_safe
 @page
-def request_list(request: PageRequest) -> HttpResponse:
-    search = _read_filters(request.GET)
-    rows, older = load_older_page(request, _filter_requests(request, search), PAGE_SIZE)
-    newest = not request.GET.get("before")
-    seen = list_fingerprint(rows)
-    if request.htmx and request.GET.get("seen") == seen:
-        return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
-    context = {
-        "search": search,
-        "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
-        "patterns": PATTERN_LABELS.items(),
-        "rows": _request_rows(request, rows),
-        "newest": newest,
-        "live": list_address(search, seen=seen) if newest else "",
-        "older": list_address(search, before=str(rows[-1].pk)) if older else "",
-        "start": list_address(search),
-        "filtered": any(search.values()),
-        "everyone": may(request.caller, "view_execution"),
-        "ready": model_configured(),
-    }
-    here = list_address(search, before=request.GET.get("before", ""))
-    return page_or_results(request, LIST, context, here=here)
+def request_list(request: PageRequest) -> HttpResponseBase:
+    return RequestListing(request).respond()
 
 
 def model_configured() -> bool:
     """Whether a model is configured."""
     return bool(settings.LLM_BASE_URL and agent_requests.available_models())
-
-
-def list_address(search: dict[str, str], **more: str) -> str:
-    query = {name: value for name, value in (search | more).items() if value}
-    return reverse("agent-requests") + (f"?{urlencode(query)}" if query else "")
 
 
 def question_line(question: str, organization: str) -> list[VisiblePiece]:
@@ -192,25 +198,6 @@ def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:
     else:
         messages.success(request, "It is told to stop; what it has done stays done.")
     return redirect("agent-request", request_id=request_id)
-
-
-def _read_filters(query: QueryDict) -> dict[str, str]:
-    names = ("status", "agent", "pattern")
-    given = {name: query.get(name, "").strip()[:128] for name in names}
-    return given | {"pattern": given["pattern"] if given["pattern"] in PATTERNS else ""}
-
-
-def _filter_requests(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
-    rows = agent_requests.recent_runs(request.caller)
-    if search["agent"]:
-        rows = rows.filter(**agent_filter(request, search["agent"]))
-    if search["status"]:
-        rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
-    if search["pattern"] == PLAN:
-        rows = rows.filter(parameters__pattern=PLAN)
-    elif search["pattern"]:  # also of those that name none
-        rows = rows.exclude(parameters__contains={"pattern": PLAN})
-    return rows.select_related("agent", "user").defer(*_UNREAD)
 
 
 def _request_rows(request: PageRequest, found: list[Execution]) -> list[AgentRequestRow]:

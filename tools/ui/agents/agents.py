@@ -4,14 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
-from django.core.paginator import Page, Paginator
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
-from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -27,12 +23,10 @@ from tools.shapes.scalars import money
 from tools.usage.usage_rollups import PAID
 from tools.web.form_fields import NamesField
 from tools.web.forms import ActionForm
-from tools.web.pages import PageRequest, page, page_or_results, snapshot_of
+from tools.web.listing import Column, Filters, Listing, choice_field, search_field
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
-LIST = "agents/agents.html"
-PAGE_SIZE = 25
-STATES = (("", "All"), ("active", "Active"), ("suspended", "Suspended"))
 MOST_GROUPS = 6  # named in a row
 FORM_PAGE = "agents/agent_form.html"
 COMMAS = "Commas between them."
@@ -52,26 +46,59 @@ class AgentRow:
     spent: str | None
 
 
+class AgentFilters(Filters):
+    q = search_field("Name or what it is for")
+    state = choice_field("State", [("active", "Active"), ("suspended", "Suspended")])
+
+
+class AgentListing(Listing):
+    view, template, css = "agents", "agents/agents.html", "agents"
+    filters, order, place, noun = AgentFilters, "agent", "slug", "agent"
+
+    def build(self) -> None:
+        self.sees_tokens = may(self.caller, "view_token")
+        self.sees_calls = may(self.caller, "view_execution")
+        self.columns = [
+            Column("agent", "Agent", lambda row: row.agent.slug, sort="slug"),
+            Column("description", "", lambda row: row.agent.description),
+            Column("state", "State", lambda row: "active" if row.agent.active else "suspended",
+                   sort="active"),
+            Column("groups", "May ask for", lambda row: row.agent.service_account.granted_groups),
+            Column("created", "", lambda row: row.agent.created_at),
+        ]  # fmt: skip
+        if self.sees_tokens:
+            self.columns.append(Column("tokens", "Tokens", lambda row: row.tokens, css="number"))
+        if self.sees_calls:
+            self.columns += [
+                Column("last_call", "Last call", lambda row: row.last_call, css="number"),
+                Column("spent_today", "Spent today", lambda row: row.spent, css="number"),
+            ]
+
+    def rows(self) -> QuerySet[Agent]:
+        rows = Agent.objects.filter(organization_id=self.caller.organization_id)
+        if words := self.values.get("q"):
+            rows = rows.filter(slug__icontains=words) | rows.filter(description__icontains=words)
+        if state := self.values.get("state"):
+            rows = rows.filter(active=state == "active")
+        return rows
+
+    def prepare(self, rows: list[Agent]) -> list[AgentRow]:
+        return _agent_rows(self.request, rows)
+
+    def context(self) -> dict[str, Any]:
+        snapshot = snapshot_of(self.request)
+        return {
+            "tier": tier_now(snapshot).name,
+            "time_zone": snapshot.time_zone.key,
+            "makes": may(self.caller, "add_agent"),
+        }
+
+
 @require_safe
 @page
-def agent_list(request: PageRequest) -> HttpResponse:
+def agent_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_agent")
-    search = _read_filters(request.GET)
-    found = Paginator(_filter_agents(request, search), PAGE_SIZE).get_page(request.GET.get("page"))
-    snapshot = snapshot_of(request)
-    context = {
-        "search": search,
-        "states": STATES,
-        "page": found,
-        "rows": _agent_rows(request, found),
-        "links": _page_links(search, found),
-        "tier": tier_now(snapshot).name,
-        "time_zone": snapshot.time_zone.key,
-        "sees_tokens": may(request.caller, "view_token"),
-        "sees_calls": may(request.caller, "view_execution"),
-        "makes": may(request.caller, "add_agent"),
-    }
-    return page_or_results(request, LIST, context, here=list_address(search, found.number))
+    return AgentListing(request).respond()
 
 
 def find_agent(request: PageRequest, slug: str) -> Agent:
@@ -82,12 +109,6 @@ def find_agent(request: PageRequest, slug: str) -> Agent:
     if found is None:
         raise NotFound(f"There is no agent {clean!r}.", code="agent_not_found")
     return found
-
-
-def list_address(search: dict[str, str], number: int = 1) -> str:
-    wanted = search | {"page": str(number) if number > 1 else ""}
-    query = {name: value for name, value in wanted.items() if value}
-    return reverse("agents") + (f"?{urlencode(query)}" if query else "")
 
 
 class NewAgentForm(ActionForm):
@@ -168,34 +189,18 @@ def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:
     return form.redirect(f"{agent.slug} is changed.", "agent", slug=agent.slug)
 
 
-def _read_filters(query: QueryDict) -> dict[str, str]:
-    given = {name: query.get(name, "").strip()[:63] for name in ("q", "state")}
-    return given | {"state": given["state"] if given["state"] in dict(STATES) else ""}
-
-
-def _filter_agents(request: PageRequest, search: dict[str, str]) -> QuerySet[Agent]:
-    rows = Agent.objects.filter(organization_id=request.caller.organization_id)
-    if search["q"]:
-        rows = rows.filter(slug__icontains=search["q"]) | rows.filter(
-            description__icontains=search["q"]
-        )
-    if search["state"]:
-        rows = rows.filter(active=search["state"] == "active")
-    return rows.order_by("slug")
-
-
-def _agent_rows(request: PageRequest, found: Page[Agent]) -> list[AgentRow]:
+def _agent_rows(request: PageRequest, found: list[Agent]) -> list[AgentRow]:
     """Uses at most three queries for any number of rows."""
     last = Execution.objects.filter(user=OuterRef("service_account")).order_by("-created_at")
-    rows = Agent.objects.filter(pk__in=[agent.pk for agent in found]).order_by("slug")
+    rows = Agent.objects.filter(pk__in=[agent.pk for agent in found])
     calls = may(request.caller, "view_execution")
     if calls:
         rows = rows.annotate(last_call=Subquery(last.values("created_at")[:1]))
-    agents = list(rows.select_related("service_account"))
-    accounts = [agent.service_account_id for agent in agents]
+    agents = {agent.pk: agent for agent in rows.select_related("service_account")}
+    accounts = [agent.service_account_id for agent in agents.values()]
     tokens = _count_tokens(accounts) if may(request.caller, "view_token") else None
     spent = _costs_today(request, accounts) if calls else None
-    return [_agent_row(agent, tokens, spent) for agent in agents]
+    return [_agent_row(agents[one.pk], tokens, spent) for one in found if one.pk in agents]
 
 
 def _agent_row(
@@ -223,10 +228,3 @@ def _costs_today(request: PageRequest, accounts: list[Any]) -> dict[Any, Decimal
     begun = midnight(timezone.now().astimezone(zone).date(), zone)
     rows = Execution.objects.filter(PAID, user__in=accounts, created_at__gte=begun).order_by()
     return dict(rows.values_list("user").annotate(Sum("cost")))
-
-
-def _page_links(search: dict[str, str], found: Page[Agent]) -> dict[str, str]:
-    return {
-        "previous": list_address(search, found.number - 1) if found.has_previous() else "",
-        "next": list_address(search, found.number + 1) if found.has_next() else "",
-    }

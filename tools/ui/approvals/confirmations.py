@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.core import signing
-from django.core.paginator import Paginator
+from django.db.models import Count, Max, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -28,11 +28,12 @@ from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes.scalars import money
 from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.display import VisiblePiece, impersonator_name, mixed_words, pretty, visible_pieces
+from tools.web.keyset import count_at_most
+from tools.web.listing import Column, Listing
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
-PAGE_SIZE = 25
 MOST_DECIDED = 20
 MOST_CHARACTERS = 4_000  # characters of arguments that the queue shows
 _SALT = "confirmation shown"
@@ -72,23 +73,41 @@ def count_held_calls(request: HttpRequest) -> dict[str, Any]:
     return {"held": SimpleLazyObject(lambda: _count_pending(request))}
 
 
+class ApprovalListing(Listing):
+    """The held calls, the most urgent first."""
+
+    view, template, noun, order, swaps = "confirmations", QUEUE, "call", "expires", False
+    columns = [
+        Column("tool", "", lambda card: card.confirmation.execution.tool_name),
+        Column("who", "", lambda card: card.who),
+        Column("asked", "", lambda card: card.confirmation.created_at),
+        Column("expires", "", lambda card: card.confirmation.expires_at, sort="expires_at"),
+        Column("approvals", "", lambda card: card.approvals),
+        Column("cost", "", lambda card: card.cost),
+    ]
+
+    def rows(self) -> QuerySet[Confirmation]:
+        return decisions.pending(self.request.caller)
+
+    def prepare(self, rows: list[Confirmation]) -> list[ApprovalCard]:
+        return [_approval_card(self.request, row) for row in rows]
+
+    def context(self) -> dict[str, Any]:
+        done = decisions.readable(self.request.caller).exclude(status=ConfirmationStatus.PENDING)
+        return {
+            "queue_mark": _queue_fingerprint(self.rows()),
+            "decided": done.order_by("-decided_at")[:MOST_DECIDED],
+            "decides": may(self.request.caller, PERMISSION),
+            "shown_at": _display_stamp(self.request),
+        }
+
+
 @require_safe
 @page
-def approval_queue(request: PageRequest) -> HttpResponse:
-    rows = decisions.pending(request.caller).order_by("expires_at", "pk")
+def approval_queue(request: PageRequest) -> HttpResponseBase:
     if request.GET.get("part") == "fresh":
-        return _change_notice(request, rows.values_list("pk", flat=True))
-    shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    done = decisions.readable(request.caller).exclude(status=ConfirmationStatus.PENDING)
-    context = {
-        "cards": [_approval_card(request, row) for row in shown],
-        "page": shown,
-        "seen": _queue_fingerprint(rows.values_list("pk", flat=True)),
-        "decided": done.order_by("-decided_at")[:MOST_DECIDED],
-        "decides": may(request.caller, PERMISSION),
-        "shown_at": _display_stamp(request),
-    }
-    return render(request, QUEUE, context)
+        return _change_notice(request, decisions.pending(request.caller))
+    return ApprovalListing(request).respond()
 
 
 @require_safe
@@ -121,29 +140,31 @@ def decide_calls(request: PageRequest) -> HttpResponseBase:
 _VIEW_PERMISSIONS = ("view_confirmation", "decide_confirmation")
 
 
-def _count_pending(request: HttpRequest) -> int:
+def _count_pending(request: HttpRequest) -> int | str:
     """Held calls of the user's organization; 0 for users who may not see them."""
     user = getattr(request, "user", None)
     if user is None or not any(user.has_perm(f"tools.{name}") for name in _VIEW_PERMISSIONS):
         return 0
-    return Confirmation.objects.filter(
-        organization_id=user.organization_id,
-        status=ConfirmationStatus.PENDING,
-        expires_at__gt=timezone.now(),
-    ).count()
+    return count_at_most(
+        Confirmation.objects.filter(
+            organization_id=user.organization_id,
+            status=ConfirmationStatus.PENDING,
+            expires_at__gt=timezone.now(),
+        )
+    )
 
 
-def _change_notice(request: PageRequest, ids: Any) -> HttpResponse:
+def _change_notice(request: PageRequest, rows: QuerySet[Confirmation]) -> HttpResponse:
     """A notice when the queue has changed since the page was loaded; else nothing."""
-    if _queue_fingerprint(ids) == request.GET.get("seen"):
+    if _queue_fingerprint(rows) == request.GET.get("seen"):
         return HttpResponse(status=204)
     return render(request, f"{QUEUE}#fresh", {"changed": True})
 
 
-def _queue_fingerprint(ids: Any) -> str:
-    """A fingerprint of the queue."""
-    text = " ".join(sorted(str(pk) for pk in ids))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _queue_fingerprint(rows: QuerySet[Confirmation]) -> str:
+    """Of a queue that has lost or gained a call it differs: it gains newer ones alone."""
+    found = rows.order_by().aggregate(count=Count("pk"), newest=Max("created_at"))
+    return hashlib.sha256(f"{found}".encode()).hexdigest()[:16]
 
 
 def _approval_card(request: PageRequest, confirmation: Confirmation) -> ApprovalCard:

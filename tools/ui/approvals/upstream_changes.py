@@ -11,8 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.core.paginator import Page, Paginator
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -35,11 +34,12 @@ from tools.definitions.vocabulary import ToolType
 from tools.errors import Malformed, ToolcribError
 from tools.models import Decision, OnDrift, Tool, UpstreamChange
 from tools.ui.display import pretty
-from tools.web.pages import PageRequest, page, page_or_results
+from tools.web.keyset import count_at_most
+from tools.web.listing import Column, Filters, Listing, text_field
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST, ONE = "approvals/upstream_changes.html", "approvals/upstream_change.html"
-PAGE_SIZE = 25
 NOT_READ = (
     "Nothing was decided: what you read is not what there is now. Below stands what it is now; "
     "read it before you decide."
@@ -143,23 +143,52 @@ def count_changes(request: HttpRequest) -> dict[str, Any]:
     return {"changes_waiting": SimpleLazyObject(lambda: _count_pending(request))}
 
 
+class ChangeFilters(Filters):
+    tool = text_field("Tool")
+
+
+class ChangeListing(Listing):
+    """Changes of one state, the newest first."""
+
+    view, template, noun, filters = "changes", LIST, "change", ChangeFilters
+    order, above = "-seen", True
+
+    def build(self) -> None:
+        self.state = self.given.get("state", str(Decision.OPEN))
+        if self.state not in _STATES:
+            raise Malformed(f"state must be one of {', '.join(_STATES)}.")
+        self.fixed = {"state": self.state} if "state" in self.given else {}
+        self.columns = [
+            Column("tool", "Tool", lambda row: row.change.tool.name, sort="tool__name"),
+            Column("source", "Source", lambda row: row.source.name if row.source else ""),
+            Column("changed", "Changed", lambda row: row.fields),
+            Column("decided", "Meanwhile" if self.state == Decision.OPEN else "Decided",
+                   lambda row: row.change.decided_by),
+            Column("reason", "", lambda row: row.change.reason),
+            Column("seen", "Seen", lambda row: row.change.seen_at, sort="seen_at", css="number"),
+        ]  # fmt: skip
+
+    def rows(self) -> QuerySet[UpstreamChange]:
+        rows = _find_changes(self.request).filter(decision=self.state)
+        if tool := self.values.get("tool"):
+            rows = rows.filter(tool__name=tool)
+        return rows.select_related("tool__version")
+
+    def prepare(self, rows: list[UpstreamChange]) -> list[UpstreamChangeItem]:
+        return _change_items(rows)
+
+    def context(self) -> dict[str, Any]:
+        return {
+            "states": _count_states(self.request),
+            "decides": may(self.caller, "change_tool"),
+        }
+
+
 @require_safe
 @page
-def change_list(request: PageRequest) -> HttpResponse:
+def change_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_tool")
-    state = request.GET.get("state", Decision.OPEN)
-    if state not in _STATES:
-        raise Malformed(f"state must be one of {', '.join(_STATES)}.")
-    rows = _find_changes(request).filter(decision=state).select_related("tool__version")
-    found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {
-        "state": state,
-        "states": _count_states(request),
-        "page": found,
-        "items": _change_items(found),
-        "decides": may(request.caller, "change_tool"),
-    }
-    return page_or_results(request, LIST, context, here=request.get_full_path())
+    return ChangeListing(request).respond()
 
 
 @require_safe
@@ -290,7 +319,7 @@ def _latest_change(change: UpstreamChange) -> UpstreamChange:
     return waits.order_by("-seen_at").first() or change
 
 
-def _change_items(found: Page[UpstreamChange]) -> list[UpstreamChangeItem]:
+def _change_items(found: list[UpstreamChange]) -> list[UpstreamChangeItem]:
     items = []
     for change in found:
         differences = drift.difference_of(change)
@@ -311,20 +340,24 @@ def _find_changes(request: PageRequest) -> QuerySet[UpstreamChange]:
     )
 
 
-def _count_states(request: PageRequest) -> list[tuple[str, str, int]]:
+def _count_states(request: PageRequest) -> list[tuple[str, str, int | str]]:
     """Each state with its name and number."""
-    found = _find_changes(request).order_by().values_list("decision").annotate(Count("pk"))
-    counts = dict(found)
-    return [(state, word, counts.get(state, 0)) for state, word in _STATES.items()]
+    found = _find_changes(request)
+    return [
+        (state, word, count_at_most(found.filter(decision=state)))
+        for state, word in _STATES.items()
+    ]
 
 
-def _count_pending(request: HttpRequest) -> int:
+def _count_pending(request: HttpRequest) -> int | str:
     """Pending changes of the user's organization; 0 for users who may not see them."""
     user = getattr(request, "user", None)
     if user is None or not user.has_perm("tools.view_tool"):
         return 0
-    return UpstreamChange.objects.filter(
-        tool__organization_id=user.organization_id,
-        tool__deleted_at=None,
-        decision=Decision.OPEN,
-    ).count()
+    return count_at_most(
+        UpstreamChange.objects.filter(
+            tool__organization_id=user.organization_id,
+            tool__deleted_at=None,
+            decision=Decision.OPEN,
+        )
+    )

@@ -4,12 +4,13 @@ organization.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django import forms
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.alerts import alert_rules, alerts
@@ -30,6 +31,7 @@ from tools.errors import Forbidden, Malformed, NotFound
 from tools.ui.audit.audit_records import PERMISSION
 from tools.web.form_fields import DurationField, NamesField, WholeField, choices, duration_words
 from tools.web.forms import ActionForm
+from tools.web.listing import Column, Filters, Listing, search_field, select_field
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
@@ -151,21 +153,66 @@ class AlertRuleForm(ActionForm):
         )
 
 
+@dataclass(frozen=True)
+class AlertRuleRow:
+    rule: AlertRule
+    within: str
+    open: int  # alerts
+
+
+class RuleFilters(Filters):
+    q = search_field("Name or what it says")
+    severity = select_field("Severity", [*Severity])
+
+
+class RuleListing(Listing):
+    """Each rule with the number of open alerts of the user's organization."""
+
+    view, template, noun, filters = "alert-rules", LIST, "rule", RuleFilters
+    order, place, page_size = "rule", "name", 50
+    columns = [
+        Column("rule", "Rule", lambda row: row.rule.name, sort=lambda rule: rule.name),
+        Column("says", "It says", lambda row: row.rule.description),
+        Column("enabled", "", lambda row: row.rule.enabled),
+        Column("severity", "Severity", lambda row: row.rule.severity,
+               sort=lambda rule: Severity(rule.severity).rank),
+        Column("from", "From", lambda row: row.rule.least),
+        Column("within_s", "Within", lambda row: row.rule.window_s,
+               sort=lambda rule: rule.window_s),
+        Column("open", "Open", lambda row: row.open, css="number"),
+    ]  # fmt: skip
+
+    def rows(self) -> list[AlertRule]:
+        words, severity = self.values.get("q", "").lower(), self.values.get("severity", "")
+        return [
+            rule
+            for rule in (*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES)
+            if severity in ("", rule.severity)
+            and words in f"{rule.name} {rule.description}".lower()
+        ]
+
+    @cached_property
+    def open_alerts(self) -> dict[str, int]:
+        return dict(alerts.open_by_rule(self.caller.organization))
+
+    def prepare(self, rows: list[AlertRule]) -> list[AlertRuleRow]:
+        return [
+            AlertRuleRow(row, duration_words(row.window_s), self.open_alerts.get(row.name, 0))
+            for row in rows
+        ]
+
+    def context(self) -> dict[str, Any]:
+        return {
+            "alerts": sum(self.open_alerts.values()),
+            "may_change": self.caller.is_superuser,
+        }
+
+
 @require_safe
 @page
-def rule_list(request: PageRequest) -> HttpResponse:
-    """Each rule with the number of open alerts of the user's organization."""
+def rule_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, PERMISSION)
-    open_alerts = alerts.open_by_rule(request.caller.organization)
-    rows = [*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES]
-    context = {
-        "rules": [
-            (row, duration_words(row.window_s), open_alerts.get(row.name, 0)) for row in rows
-        ],
-        "alerts": sum(open_alerts.values()),
-        "may_change": request.caller.is_superuser,
-    }
-    return render(request, LIST, context)
+    return RuleListing(request).respond()
 
 
 @proof(Proof.NEEDED)

@@ -1,5 +1,6 @@
 """`/audit/exports/`: exports of audit records, which users request by filters and download."""
 
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 from uuid import UUID
@@ -7,6 +8,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -14,7 +16,6 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from audit.alerts import alerts
 from audit.errors import AuditFlaw
 from audit.export import background_exports, export
 from audit.models import AuditExport, ExportState
@@ -25,17 +26,18 @@ from tools.ui.audit.audit_records import (
     PERMISSION,
     actor_of,
     codes_by_family,
+    count_open,
     event_outcomes,
     needs,
     query_value,
 )
 from tools.web.form_fields import choices
 from tools.web.forms import ActionForm
+from tools.web.listing import Column, Listing
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "audit/exports.html"
-MOST_LISTED = 50
 FORMATS = (
     ("jsonl", "JSONL", "the sealed lines, byte for byte: the one to verify"),
     ("csv", "CSV", "for spreadsheets; no cell begins a formula"),
@@ -108,8 +110,9 @@ class ExportForm(ActionForm):
 @needs(PERMISSION)
 def export_list(request: PageRequest) -> HttpResponseBase:
     """GET shows the form and the user's own exports; POST requests one."""
-    if request.GET.get("part") == "list":
-        return render(request, f"{TEMPLATE}#list", _exports_context(request))
+    if request.GET.get("part") == "list" or request.headers.get("HX-Target") == "results":
+        listing = ExportListing(request)
+        return render(request, listing.results, {"listing": listing})
     form = ExportForm(request)
     if form.save():
         return form.redirect(
@@ -117,10 +120,11 @@ def export_list(request: PageRequest) -> HttpResponseBase:
         )
     context = {
         "formats": FORMATS,
-        "alerts": alerts.alerts_of(actor_of(request).organization).open().count(),
+        "alerts": count_open(actor_of(request).organization),
         "most": background_exports.MOST_EXPORTS,
+        "listing": ExportListing(request),
     }
-    return form.show(TEMPLATE, context | _exports_context(request))
+    return form.show(TEMPLATE, context)
 
 
 @proof(Proof.ALWAYS)
@@ -169,10 +173,38 @@ def _time_value(text: str) -> str:
         return ""
 
 
-def _exports_context(request: HttpRequest) -> dict[str, Any]:
-    rows = list(_find_exports(request)[:MOST_LISTED])
-    unfinished = any(row.state in (ExportState.WAITING, ExportState.RUNNING) for row in rows)
-    return {"exports": [(row, _filter_words(row)) for row in rows], "unfinished": unfinished}
+@dataclass(frozen=True)
+class ExportRow:
+    export: AuditExport
+    words: str
+
+
+class ExportListing(Listing):
+    """The user's own exports, the newest first."""
+
+    view, template, noun, order = "audit-exports", TEMPLATE, "export", "-asked"
+    exported, results = False, f"{TEMPLATE}#list"
+    columns = [
+        Column("export", "Export"),
+        Column("state", "State"),
+        Column("records", "Records", css="number", sort="records"),
+        Column("size", "Size", css="number", sort="size"),
+        Column("until", "Until"),
+        Column("asked", "Asked", sort="created_at", css="number"),
+        Column("actions", "What to do", hidden=True),
+    ]
+
+    def rows(self) -> QuerySet[AuditExport]:
+        found: QuerySet[AuditExport] = _find_exports(self.request)
+        return found
+
+    def prepare(self, rows: list[AuditExport]) -> list[ExportRow]:
+        return [ExportRow(row, _filter_words(row)) for row in rows]
+
+    @property
+    def unfinished(self) -> bool:
+        open_states = (ExportState.WAITING, ExportState.RUNNING)
+        return any(row.state in open_states for row in self.page.rows)
 
 
 def _filter_words(row: AuditExport) -> str:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 
-from audit.alerts import alerts
 from audit.log import checkpoints, key_files, proofs
 from audit.log.checkpoints import BadNote, CheckpointStatement
 from audit.log.proofs import NotProvable
@@ -16,9 +17,9 @@ from audit.models import Checkpoint
 from audit.records import record_access, record_search
 from audit.verification.record_proofs import ProofStep, prove_record
 from audit.verifier import toolcrib_verify
-from tools.ui.audit.audit_records import actor_of, evidence_page
+from tools.ui.audit.audit_records import actor_of, count_open, evidence_page
+from tools.web.listing import Column, Listing
 
-PAGE_SIZE = 50
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -50,7 +51,7 @@ def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
         "wait": wait,
         "holds": bool(steps) and all(step.holds for step in steps),
         "keys": _verifier_keys(by.organization),
-        "alerts": alerts.alerts_of(by.organization).open().count(),
+        "alerts": count_open(by.organization),
     }
     return render(request, "audit/proof.html", context)
 
@@ -72,24 +73,34 @@ def verifier(request: HttpRequest) -> HttpResponse:
     return _text_file(source.name, source.read_text("utf-8"))
 
 
-@evidence_page
-def checkpoint_list(request: HttpRequest) -> HttpResponse:
+class CheckpointListing(Listing):
     """The checkpoints of the user's log, the newest first."""
-    organization = actor_of(request).organization
-    found = Checkpoint.objects.filter(log__name=organization).order_by("-size", "-id")
-    before = request.GET.get("before", "")
-    if before.isascii() and before.isdecimal() and len(before) < 19:
-        found = found.filter(size__lt=int(before))
-    rows = [*found[: PAGE_SIZE + 1]]
-    shown = [_checkpoint_row(row, organization) for row in rows[:PAGE_SIZE]]
-    context = {
-        "checkpoints": shown,
-        "older": shown[-1].row.size if len(rows) > PAGE_SIZE else None,
-        "paged": bool(before),
-        "keys": _verifier_keys(organization),
-        "alerts": alerts.alerts_of(organization).open().count(),
-    }
-    return render(request, "audit/checkpoints.html", context)
+
+    view, template, noun = "audit-checkpoints", "audit/checkpoints.html", "checkpoint"
+    order, place, page_size, counted, below = "-held", "size", 50, False, True
+    columns = [
+        Column("held", "Held", lambda one: one.row.size, sort="size"),
+        Column("signed", "Signed", lambda one: one.statement and one.statement.at),
+        Column("keys", "By the key", lambda one: one.keys),
+        Column("root", "Root", lambda one: one.root),
+        Column("files", "Take away"),
+    ]
+
+    def rows(self) -> QuerySet[Checkpoint]:
+        return Checkpoint.objects.filter(log__name=actor_of(self.request).organization)
+
+    def prepare(self, rows: list[Checkpoint]) -> list[CheckpointRow]:
+        log = actor_of(self.request).organization
+        return [_checkpoint_row(row, log) for row in rows]
+
+    def context(self) -> dict[str, Any]:
+        log = actor_of(self.request).organization
+        return {"keys": _verifier_keys(log), "alerts": count_open(log)}
+
+
+@evidence_page
+def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
+    return CheckpointListing(request).respond()  # type: ignore[arg-type]
 
 
 @evidence_page

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -28,6 +28,8 @@ from audit.models import AuditRecord
 from audit.records import record_access, record_search
 from audit.records.record_search import Position, RecordSearch, tally_newest
 from tools.accounts.user_permissions import require
+from tools.web.keyset import KeysetPage, count_at_most
+from tools.web.listing import Filters, Listing, choice_field, text_field
 from tools.web.pages import PageRequest, View, page
 
 RANGES = {
@@ -49,20 +51,6 @@ LABELS = {"q": "Words", "request": "Request", "execution": "Execution", "since":
           "until": "Until"}  # fmt: skip
 _MOST_CHOICES = 6  # values of a facet
 _FACETS = (("code", "Codes"), ("outcome", "Outcomes"), ("actor", "Who"))
-_CHIP_LABELS = {
-    "code": "Code", "outcome": "Outcome", "actor": "Who", "tool": "Tool", "over": "Time",
-    "since": "Since", "until": "Until", "q": "Words", "reason": "Reason", "execution": "Execution",
-    "request": "Request",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFilterChip:
-    """An active filter; its address is the view without it."""
-
-    label: str
-    value: str
-    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +91,6 @@ def records_address(asked: Mapping[str, str], **changes: str) -> str:
     return reverse("audit") + (f"?{urlencode(query)}" if query else "")
 
 
-def filter_chips(asked: Mapping[str, str]) -> list[AuditFilterChip]:
-    return [
-        AuditFilterChip(
-            _CHIP_LABELS[name], _chip_value(name, value), records_address(asked, **{name: ""})
-        )
-        for name, value in asked.items()
-        if value and name in _CHIP_LABELS
-    ]
-
-
 def range_start(asked: Mapping[str, str], now: datetime) -> str:
     """The start of the time range: an absolute `since` takes precedence over a relative range."""
     known = RANGES.get(asked.get("over", ""))
@@ -140,40 +118,99 @@ def evidence_page(view: View) -> View:
     return require_safe(page(needs(PERMISSION)(view)))
 
 
+class RecordFilters(Filters):
+    code = text_field("Code")
+    outcome = text_field("Outcome")
+    actor = text_field("Who")
+    tool = text_field("Tool")
+    over = choice_field("Time", [(name, words) for name, (words, _) in RANGES.items()])
+    since = text_field("Since")
+    until = text_field("Until")
+    q = text_field("Words")
+    reason = text_field("Reason")
+    execution = text_field("Execution")
+    request = text_field("Request")
+    field_order = [*record_search.SEARCH_FIELDS, "over"]
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__({**given, "actor": given.get("actor") or given.get("agent", "")})
+
+
+class RecordListing(Listing):
+    """Records of the user's organization, the newest first. That they were read is on record.
+
+    They are exported as evidence, which is on record too, and not as a CSV file of a list.
+    """
+
+    view, template, noun, page_size = "audit", "audit/records.html", "record", PAGE_SIZE
+    filters, counted, exported, results = RecordFilters, False, False, "audit/records.html#results"
+
+    def build(self) -> None:
+        self.by = actor_of(self.request)
+        self.opened = self.request.user.has_perm(record_access.MAY_OPEN)
+        self.asked = {name: self.filter.texts.get(name, "") for name in self.filter.fields}
+        meant = self.asked | {"since": range_start(self.asked, timezone.now())}
+        del meant["over"]
+        self.wanted = record_search.read_search(
+            self.by.organization, meant, opened=self.opened, zone=UTC
+        )
+
+    @cached_property
+    def audit_page(self) -> record_access.AuditPage:
+        position = _read_position(self.request)
+        return record_access.read_page(self.wanted, self.page_size, position, by=self.by)
+
+    @cached_property
+    def page(self) -> KeysetPage:
+        found = self.audit_page
+        return KeysetPage(found.records, bool(found.newer), bool(found.older))
+
+    def prepare(self, rows: list[AuditRecord]) -> list[AuditRecordRow]:
+        return [_record_row(record) for record in rows]
+
+    @property
+    def paged(self) -> bool:
+        return bool(self.audit_page.newer)
+
+    @property
+    def previous(self) -> str:
+        return self.address(cursor=self.audit_page.newer.cursor) if self.audit_page.newer else ""
+
+    @property
+    def next(self) -> str:
+        return self.address(cursor=self.audit_page.older.cursor) if self.audit_page.older else ""
+
+    @property
+    def current_address(self) -> str:
+        return self.address(cursor=self.given.get("cursor", ""))
+
+    def context(self) -> dict[str, Any]:
+        wanted = self.wanted
+        return {
+            "asked": self.asked,
+            "opened": self.opened,
+            "flaws": [f"{LABELS.get(name, name)} {flaw}." for name, flaw in wanted.flaws.items()],
+            "codes": codes_by_family(),
+            "outcomes": event_outcomes(),
+            "alerts": count_open(self.by.organization),
+            "filtered": bool(self.values),
+            "more": any(self.asked[name] for name in COLLAPSED_FILTERS),
+            "ranges": [(name, words) for name, (words, _) in RANGES.items()],
+            "facets": record_facets(wanted, self.asked),
+            "looked_through": record_search.MOST_SCANNED,
+            "ask": f"{reverse('audit-exports')}?{urlencode(wanted.filters)}",
+            "exports": [(name, _export_address(wanted, name)) for name in export.FORMATS],
+        }
+
+
 @evidence_page
-def record_list(request: HttpRequest) -> HttpResponse:
-    """Records of the user's organization, the newest first."""
-    asked = {name: query_value(request.GET, name) for name in record_search.SEARCH_FIELDS}
-    agent = asked.pop("agent")
-    over = query_value(request.GET, "over")
-    asked |= {"actor": asked["actor"] or agent, "over": over if over in RANGES else ""}
-    opened = request.user.has_perm(record_access.MAY_OPEN)
-    by = actor_of(request)
-    meant = asked | {"since": range_start(asked, timezone.now())}
-    wanted = record_search.read_search(by.organization, meant, opened=opened, zone=UTC)
-    page = record_access.read_page(wanted, PAGE_SIZE, _read_position(request), by=by)
-    context = {
-        "asked": asked,
-        "opened": opened,
-        "flaws": [f"{LABELS.get(name, name)} {flaw}." for name, flaw in wanted.flaws.items()],
-        "codes": codes_by_family(),
-        "outcomes": event_outcomes(),
-        "records": [_record_row(record) for record in page.records],
-        "alerts": alerts.alerts_of(by.organization).open().count(),
-        "filtered": any(asked.values()),
-        "more": any(asked[name] for name in COLLAPSED_FILTERS),
-        "ranges": [(name, words) for name, (words, _) in RANGES.items()],
-        "chips": filter_chips(asked),
-        "view": records_address(asked),
-        "facets": record_facets(wanted, asked),
-        "looked_through": record_search.MOST_SCANNED,
-        "ask": f"{reverse('audit-exports')}?{urlencode(wanted.filters)}",
-        "older": records_address(asked, cursor=page.older.cursor) if page.older else "",
-        "newer": records_address(asked, cursor=page.newer.cursor) if page.newer else "",
-        "start": records_address(asked) if page.newer else "",
-        "exports": [(name, _export_address(wanted, name)) for name in export.FORMATS],
-    }
-    return render(request, "audit/records.html", context)
+def record_list(request: HttpRequest) -> HttpResponseBase:
+    return RecordListing(request).respond()  # type: ignore[arg-type]
+
+
+def count_open(organization: str) -> int | str:
+    """The organization's open alerts."""
+    return count_at_most(alerts.alerts_of(organization).open())
 
 
 @evidence_page
@@ -188,7 +225,7 @@ def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
         "sealed": opened.sealed,
         "payload": opened.payload,
         "parts": _payload_parts(opened.payload.content or {}),
-        "alerts": alerts.alerts_of(opened.record.organization).open().count(),
+        "alerts": count_open(opened.record.organization),
     }
     return render(request, "audit/record.html", context)
 
@@ -220,10 +257,6 @@ def event_outcomes() -> list[str]:
 
 def query_value(given: QueryDict, name: str) -> str:
     return given.get(name, "").strip().replace("\x00", "")[:200]
-
-
-def _chip_value(name: str, value: str) -> str:
-    return RANGES[value][0] if name == "over" and value in RANGES else value
 
 
 def _record_row(record: AuditRecord) -> AuditRecordRow:

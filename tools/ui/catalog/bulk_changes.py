@@ -32,7 +32,8 @@ from tools.insight.bulk_changes import (
 )
 from tools.licensing.license_coverage import lowest_tiers
 from tools.models import Tool
-from tools.ui.catalog.catalog import UNDO, CatalogSearch, return_address
+from tools.ui.catalog.catalog import UNDO, return_address
+from tools.ui.catalog.catalog_search import CatalogSearch
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 

@@ -1,17 +1,9 @@
-"""`/`: the tool catalog with search, filters, facets and a switch for each tool; and its export.
+"""`/`: the tool catalog with search, filters, facets and a switch for each tool; and its export."""
 
-All filters are in the URL, so a view can be bookmarked. A facet is a filter with the number of
-tools that each value would leave; a chip removes an active filter.
-"""
+from functools import cached_property
+from typing import Any
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
-from uuid import UUID
-
-from django.core.paginator import Page, Paginator
+from django import forms
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -25,220 +17,107 @@ from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.imports.catalog_export import CatalogExportFormat, ExportedCatalog, exported
-from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.vocabulary import Category, ToolType
 from tools.errors import Conflict, Malformed
 from tools.licensing.license_coverage import LowestTiers, lowest_tiers
 from tools.models import ToolStatus
+from tools.ui.catalog.catalog_search import (
+    LABELS,
+    CatalogFacet,
+    CatalogSearch,
+    ToolFacetCounts,
+    catalog_facets,
+    count_facets,
+    facet_counts,
+)
 from tools.ui.display import pretty
-from tools.web.pages import PageRequest, current_snapshot, page, page_or_results, snapshot_of
+from tools.web.listing import Column, Filters, Listing, offer, search_field, select_field
+from tools.web.pages import PageRequest, current_snapshot, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
-MOST_SHOWN = 8  # values of a facet before "more"
-LABELS = {
-    "category": "Category",
-    "group": "Group",
-    "type": "Type",
-    "tier": "Licence from",
-    "status": "Status",
-    "origin": "Origin",
-}
-FACETS = ("group", "type", "tier", "status", "origin")
-PAGE_SIZE = 25
-SORTS: dict[str, Callable[[CatalogTool], Any]] = {
-    "name": lambda tool: tool.name.lower(),
-    "category": lambda tool: (tool.definition.raw["category"], tool.name.lower()),
-    "updated": lambda tool: tool.updated_at,
-}
 TEMPLATE = "catalog/catalog.html"
 UNDO = "catalog-undo"  # key of the last change that can be undone, in the session and on a message
-_CHIPS = {"q": "Search", **LABELS}
-type ToolFacetCounts = Counter["ToolFacetValues"]
 
 
-class ToolFacetValues(NamedTuple):
-    """The values of all facets that a group of tools shares; often hundreds share them."""
-
-    category: str
-    group: frozenset[str]
-    type: str
-    tier: str
-    status: str
-    origin: str
-
-    def has(self, name: str, value: str) -> bool:
-        held = getattr(self, name)
-        return value in held if name == "group" else value == held
+class CatalogFilters(Filters):
+    q = search_field("What it is called, or what it should do")
+    category = select_field("Category", [*Category])
+    group = select_field("Group")
+    type = select_field("Type", [*ToolType])
+    status = select_field("Status", ToolStatus.values)
+    tier = forms.CharField(label=LABELS["tier"], widget=forms.HiddenInput)
+    origin = forms.CharField(label=LABELS["origin"], widget=forms.HiddenInput)
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogFacetChoice:
-    value: str
-    count: int
-    address: str
+_COLUMNS = [
+    Column("name", "Tool", lambda tool: tool.name, sort=lambda tool: tool.name.lower()),
+    Column("description", "", lambda tool: tool.definition.raw["description"]),
+    Column("category", "Category", lambda tool: tool.definition.raw["category"],
+           sort=lambda tool: tool.definition.raw["category"]),
+    Column("type", "Type", lambda tool: tool.definition.raw["type"],
+           sort=lambda tool: tool.definition.raw["type"]),
+    Column("groups", "Groups", lambda tool: tool.definition.raw.get("group") or []),
+    Column("tokens", "Tokens", lambda tool: tool.definition.token_price, css="number",
+           tooltip="What the definition takes of a model's context, estimated"),
+    Column("updated", "Updated", lambda tool: tool.updated_at, css="number",
+           sort=lambda tool: tool.updated_at),
+    Column("status", "Status", lambda tool: tool.status, sort=lambda tool: tool.status),
+]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogFacet:
-    """The most frequent values are in `choices`, the others in `more`."""
+class CatalogListing(Listing):
+    """The tools that the user may see: by relevance for a full-text search, else by name."""
 
-    label: str
-    choices: list[CatalogFacetChoice]
-    more: list[CatalogFacetChoice]
+    view, template, filters, noun = "catalog", TEMPLATE, CatalogFilters, "tool"
+    order, place, above, below = "name", "name", True, True
 
-
-@dataclass(frozen=True, slots=True)
-class CatalogFilterChip:
-    """An active filter; its address is the view without it."""
-
-    label: str
-    value: str
-    address: str
-
-
-@dataclass(frozen=True)
-class CatalogSearch:
-    """The search and filters of the URL. Unknown values match no tool, as in the URLs of other
-    lists."""
-
-    q: str = ""
-    category: str = ""
-    group: str = ""
-    type: str = ""
-    status: str = ""
-    tier: str = ""
-    origin: str = ""
-    sort: str = ""  # empty: by relevance for a full-text search, else by name
-
-    @classmethod
-    def from_query(cls, query: QueryDict) -> "CatalogSearch":
-        given = {name: query.get(name, "").strip()[:200] for name in cls.__dataclass_fields__}
-        usual = given["sort"] == "name" and not given["q"]
-        if usual or given["sort"].removeprefix("-") not in SORTS:
-            given["sort"] = ""
-        return cls(**given)
+    def build(self) -> None:
+        self.may_change = may(self.caller, "change_tool")
+        self.css = "ticked" if self.may_change else ""
+        self.snapshot = snapshot_of(self.request)
+        self.tools = visible_tools(self.caller, self.snapshot)
+        self.tiers = lowest_tiers(self.snapshot)
+        self.kinds = facet_counts(self.tools, self.snapshot, self.tiers)
+        groups: set[str] = set().union(*(kind.group for kind in self.kinds))
+        offer(self.filter.fields["group"], sorted(groups))
+        pick = [Column("pick", "Pick all on this page", css="tick")] if self.may_change else []
+        self.columns = [*pick, *_COLUMNS]
 
     @property
-    def filters(self) -> dict[str, str]:
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: value for name, value in fields.items() if value and name != "sort"}
+    def usual_order(self) -> str:
+        return "" if self.values.get("q") else self.order
 
-    def address(self, **changes: str | int) -> str:
-        """The catalog's URL with this search, without defaults."""
-        sort = {"sort": self.sort} if self.sort else {}
-        query = {**self.filters, **sort, **changes}
-        query = {name: value for name, value in query.items() if (name, value) != ("page", 1)}
-        return reverse("catalog") + (f"?{urlencode(query)}" if query else "")
+    @cached_property
+    def found_tools(self) -> list[CatalogTool]:
+        return CatalogSearch(**self.values).find_tools(self.tools, self.snapshot, self.tiers)
 
-    def without(self, name: str) -> str:
-        """The URL of the same search without one of its filters."""
-        return replace(self, **{name: ""}).address()
-
-    def matches(self, tool: CatalogTool, snapshot: Snapshot, tiers: Mapping[UUID, str]) -> bool:
-        """Whether all filters match; the full-text search is separate."""
-        raw = tool.definition.raw
-        return (
-            self.category in ("", raw["category"])
-            and self.type in ("", raw["type"])
-            and self.status in ("", tool.status)
-            and self.tier in ("", tiers.get(tool.id))
-            and self.origin in ("", tool.origin)
-            and (not self.group or self.group in snapshot.groups_of(tool))
-        )
-
-    def find_tools(
-        self, tools: Iterable[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
-    ) -> list[CatalogTool]:
-        matching = [tool for tool in tools if self.matches(tool, snapshot, tiers.of)]
-        if self.q:
-            matching = [one.tool for one in relevant_tools(rank_tools(snapshot, self.q, matching))]
-        if not self.order or (self.order == "name" and not self.q):
-            return matching  # already sorted: by rank, or by name
-        key = SORTS[self.order.removeprefix("-")]
-        return sorted(matching, key=key, reverse=self.order.startswith("-"))
+    def rows(self) -> list[CatalogTool]:
+        return self.found_tools
 
     @property
-    def order(self) -> str:
-        """The column to sort by; empty means by rank."""
-        return self.sort or ("" if self.q else "name")
+    def facets(self) -> list[CatalogFacet]:
+        """Of a full-text search they count its results, which are ranked only once."""
+        kinds = self.kinds
+        if "q" in self.values:
+            kinds = facet_counts(self.found_tools, self.snapshot, self.tiers)
+        chosen = {name: value for name, value in self.values.items() if name in LABELS}
+        return catalog_facets(count_facets(kinds, chosen), chosen, self.address)
 
-
-def facet_counts(
-    tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
-) -> ToolFacetCounts:
-    """How many tools there are of each kind; computed once for a whole catalog."""
-    if tools is not snapshot.sorted_tools:
-        return _facet_counts(tools, snapshot, tiers)
-    return snapshot.remember(("kinds", tiers.terms), lambda: _facet_counts(tools, snapshot, tiers))
-
-
-def count_facets(kinds: ToolFacetCounts, chosen: Mapping[str, str]) -> dict[str, Counter[str]]:
-    """By facet and value, the number of tools that match all other facets: a filter narrows the
-    other facets, never its own."""
-    counts: dict[str, Counter[str]] = {name: Counter() for name in FACETS}
-    for kind, number in kinds.items():
-        barred = [name for name, value in chosen.items() if not kind.has(name, value)]
-        for name in FACETS if not barred else barred if len(barred) == 1 else ():
-            if name == "group":
-                counts[name].update(dict.fromkeys(kind.group, number))
-            elif name in counts:
-                counts[name][getattr(kind, name)] += number
-    return counts
-
-
-def catalog_facets(
-    counts: Mapping[str, Counter[str]],
-    chosen: Mapping[str, str],
-    address: Callable[..., str],
-) -> list[CatalogFacet]:
-    """The facets that leave a choice. An active value is not offered again."""
-    found = []
-    for name in FACETS:
-        ordered = sorted(counts[name].items(), key=lambda item: (-item[1], item[0]))
-        offered = [
-            CatalogFacetChoice(value, count, address(**{name: value}))
-            for value, count in ordered
-            if value and value != chosen.get(name)
-        ]
-        if offered:
-            found.append(CatalogFacet(LABELS[name], offered[:MOST_SHOWN], offered[MOST_SHOWN:]))
-    return found
-
-
-def filter_chips(
-    chosen: Mapping[str, str], without: Callable[[str], str]
-) -> Sequence[CatalogFilterChip]:
-    return [CatalogFilterChip(_CHIPS[name], value, without(name)) for name, value in chosen.items()]
+    def context(self) -> dict[str, Any]:
+        return {
+            "counts": _status_counts(self.kinds),
+            "may_change": self.may_change,
+            **_bulk_context(self.request, self.snapshot, self.tiers),
+            "may_add": may(self.caller, "add_tool"),
+            "here": self.current_address,
+        }
 
 
 @require_safe
 @page
-def tool_list(request: PageRequest) -> HttpResponse:
-    search, snapshot = CatalogSearch.from_query(request.GET), snapshot_of(request)
-    tools, tiers = visible_tools(request.caller, snapshot), lowest_tiers(snapshot)
-    kinds = facet_counts(tools, snapshot, tiers)
-    found = search.find_tools(tools, snapshot, tiers)
-    shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    here = search.address(page=shown.number)
-    context = {
-        "search": search,
-        "counts": _status_counts(kinds),
-        "shown": shown,
-        "links": _page_links(search, shown),
-        "columns": _sort_columns(search),
-        "choices": _filter_choices(kinds),
-        # For a full-text search, facets count its results, which are ranked only once.
-        "facets": _search_facets(
-            search, facet_counts(found, snapshot, tiers) if search.q else kinds
-        ),
-        "chips": filter_chips(search.filters, search.without),
-        "may_change": may(request.caller, "change_tool"),
-        **_bulk_context(request, snapshot, tiers),
-        "may_add": may(request.caller, "add_tool"),
-        "here": here,
-    }
-    return page_or_results(request, TEMPLATE, context, here=here)
+def tool_list(request: PageRequest) -> HttpResponseBase:
+    return CatalogListing(request).respond()
 
 
 @proof(lambda request, *, enabled, **_: enabled)
@@ -253,7 +132,7 @@ def switch_tool(request: PageRequest, name: str, enabled: bool) -> HttpResponseB
     part = "catalog/tool.html#state" if request.POST.get("part") == "state" else f"{TEMPLATE}#row"
     changed = current_snapshot(request).tools[tool.name]
     here = return_address(request, request.POST)
-    context = {"tool": changed, "may_change": True, "here": here, "part": "state"}
+    context = {"tool": changed, "row": changed, "may_change": True, "here": here, "part": "state"}
     said = {"text": f"{tool.name} is {'enabled' if enabled else 'disabled'}."}
     response = render(request, part, context)
     trigger_client_event(response, "toast", said)
@@ -289,43 +168,11 @@ def export_tool(request: PageRequest, name: str) -> HttpResponse:
     return _export_file(request, found, tool.name)
 
 
-def _facet_counts(
-    tools: Sequence[CatalogTool], snapshot: Snapshot, tiers: LowestTiers
-) -> ToolFacetCounts:
-    return Counter(
-        ToolFacetValues(
-            tool.definition.raw["category"],
-            snapshot.groups_of(tool),
-            tool.definition.raw["type"],
-            tiers.of.get(tool.id, ""),
-            tool.status,
-            tool.origin,
-        )
-        for tool in tools
-    )
-
-
 def _status_counts(kinds: ToolFacetCounts) -> dict[str, int]:
     counts = {status.value: 0 for status in ToolStatus}
     for kind, number in kinds.items():
         counts[kind.status] += number
     return counts | {"all": sum(counts.values())}
-
-
-def _filter_choices(kinds: ToolFacetCounts) -> list[tuple[str, str, list[str]]]:
-    """The filters beside the search: field, label and values."""
-    groups = sorted(set().union(*(kind.group for kind in kinds)))
-    return [
-        ("category", "Category", [*Category]),
-        ("group", "Group", groups),
-        ("type", "Type", [*ToolType]),
-        ("status", "Status", [*ToolStatus.values]),
-    ]
-
-
-def _search_facets(search: CatalogSearch, kinds: ToolFacetCounts) -> list[CatalogFacet]:
-    chosen = {name: value for name, value in search.filters.items() if name in LABELS}
-    return catalog_facets(count_facets(kinds, chosen), chosen, search.address)
 
 
 def _bulk_context(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) -> dict[str, Any]:
@@ -334,35 +181,6 @@ def _bulk_context(request: PageRequest, snapshot: Snapshot, tiers: LowestTiers) 
         "groups": sorted(snapshot.groups),
         "tiers": tiers.names if request.caller.is_superuser else (),
         "undo": request.session.get(UNDO, {}).get("key", ""),
-    }
-
-
-def _sort_columns(search: CatalogSearch) -> dict[str, dict[str, str]]:
-    """Each sortable column: the link of its heading, and its current direction."""
-    columns = {}
-    for name in SORTS:
-        up, down = search.order == name, search.order == f"-{name}"
-        wanted = f"-{name}" if up else name
-        state = "ascending" if up else "descending" if down else "none"
-        address = (
-            _unsorted_address(search)
-            if wanted == "name" and not search.q
-            else search.address(sort=wanted)
-        )
-        columns[name] = {"address": address, "state": state}
-    return columns
-
-
-def _unsorted_address(search: CatalogSearch) -> str:
-    return CatalogSearch(**search.filters).address()
-
-
-def _page_links(search: CatalogSearch, shown: Page[CatalogTool]) -> dict[str, str]:
-    return {
-        "previous": search.address(page=shown.number - 1) if shown.has_previous() else "",
-        "next": search.address(page=shown.number + 1) if shown.has_next() else "",
-        "clear": reverse("catalog"),
-        "view": search.address(),
     }
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -28,12 +27,12 @@ from tools.models import Tool
 from tools.policy.questions import EffectiveRequest
 from tools.ui.chains.chain_drawing import ChainDrawing, draw_chain, inputs_of
 from tools.ui.display import pretty, truncate
+from tools.web.listing import Column, Filters, Listing, search_field
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows.chain_dry_run import dry_run
 
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"
-PAGE_SIZE = 25
 CHANGED = (
     "Another person changed the chain while you wrote. What you wrote is still here: open the chain"
     " in another window, carry over what is missing, and save again."
@@ -81,22 +80,52 @@ def draw_definition(definition: Definition) -> ChainDrawing:
     return draw_chain(Chain(definition["implementation"]["chain"]), inputs_of(definition))
 
 
+@dataclass(frozen=True)
+class ChainRow:
+    tool: CatalogTool
+    steps: list[tuple[str, str]]  # their ids and tools
+
+    @classmethod
+    def of_tool(cls, tool: CatalogTool) -> "ChainRow":
+        return cls(tool, [(step.id, step.tool_name) for step in tool.definition.chain.steps])
+
+
+class ChainFilters(Filters):
+    q = search_field("Name or what it does")
+
+
+class ChainListing(Listing):
+    view, template, noun, filters = "chains", LIST, "chain", ChainFilters
+    order, place = "chain", "name"
+    columns = [
+        Column("chain", "Chain", lambda row: row.tool.name, sort=lambda tool: tool.name.lower()),
+        Column("description", "", lambda row: row.tool.definition.raw["description"]),
+        Column("steps", "Steps", lambda row: [step for step, _ in row.steps]),
+        Column("updated", "Updated", lambda row: row.tool.updated_at,
+               sort=lambda tool: tool.updated_at, css="number"),
+        Column("status", "Status", lambda row: row.tool.status, sort=lambda tool: tool.status),
+    ]  # fmt: skip
+
+    def rows(self) -> list[CatalogTool]:
+        words = self.values.get("q", "").lower()
+        return [
+            tool
+            for tool in visible_tools(self.caller, snapshot_of(self.request))
+            if tool.definition.type == ToolType.CHAIN
+            and words in f"{tool.name} {tool.definition.raw['description']}".lower()
+        ]
+
+    def prepare(self, rows: list[CatalogTool]) -> list[ChainRow]:
+        return [ChainRow.of_tool(tool) for tool in rows]
+
+    def context(self) -> dict[str, Any]:
+        return {"may_add": may(self.caller, "add_tool")}
+
+
 @require_safe
 @page
-def chain_list(request: PageRequest) -> HttpResponse:
-    found = [
-        tool
-        for tool in visible_tools(request.caller, snapshot_of(request))
-        if tool.definition.type == ToolType.CHAIN
-    ]
-    found.sort(key=lambda tool: tool.name.lower())
-    shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {
-        "page": shown,
-        "rows": [_chain_row(tool) for tool in shown],
-        "may_add": may(request.caller, "add_tool"),
-    }
-    return render(request, LIST, context)
+def chain_list(request: PageRequest) -> HttpResponseBase:
+    return ChainListing(request).respond()
 
 
 @proof(Proof.NOT_NEEDED)
@@ -201,11 +230,6 @@ def _render_form(request: PageRequest, draft: ChainDraft, *, status: int = 200) 
     if request.method != "POST":
         draft.read = read_text(request.user.organization, draft.text)
     return render(request, FORM, {"draft": draft, "tool": draft.tool}, status=status)
-
-
-def _chain_row(tool: CatalogTool) -> dict[str, Any]:
-    chain = tool.definition.chain
-    return {"tool": tool, "steps": [(step.id, step.tool_name) for step in chain.steps]}
 
 
 def _chain_line(

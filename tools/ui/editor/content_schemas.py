@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.core.paginator import Paginator
+from django.db.models import Q, QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -20,6 +20,7 @@ from tools.models import ContentSchema, ContentSchemaVersion, SchemaKind
 from tools.ui.display import diff_texts, mixed_words, pretty, visible_pieces
 from tools.web.form_fields import OpenChoiceField, choices
 from tools.web.forms import ActionForm
+from tools.web.listing import Column, Filters, Listing, choice_field, search_field
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
@@ -34,16 +35,40 @@ _KIND_HELP: dict[str, str] = {
 _ANY_KIND_HELP = "A JSON Schema or a table schema as JSON; an XSD as XML."
 
 
+class SchemaFilters(Filters):
+    q = search_field("Name or what it is for")
+    kind = choice_field("Kind", SchemaKind.choices)
+
+
+class SchemaListing(Listing):
+    view, template, noun, filters = "schemas", LIST, "schema", SchemaFilters
+    order, place, page_size = "schema", "name", PAGE_SIZE
+    columns = [
+        Column("schema", "Schema", lambda row: row.name, sort="name"),
+        Column("description", "", lambda row: row.description),
+        Column("kind", "Kind", lambda row: row.kind, sort="kind"),
+        Column("versions", "Versions", lambda row: row.latest, css="number"),
+        Column("changed", "Changed", lambda row: row.updated_at, sort="updated_at", css="number"),
+    ]
+
+    def rows(self) -> QuerySet[ContentSchema]:
+        rows = ContentSchema.objects.with_latest()
+        rows = rows.filter(organization_id=self.caller.organization_id)
+        if words := self.values.get("q"):
+            rows = rows.filter(Q(name__icontains=words) | Q(description__icontains=words))
+        if kind := self.values.get("kind"):
+            rows = rows.filter(kind=kind)
+        return rows
+
+    def context(self) -> dict[str, Any]:
+        return {"may_add": may(self.caller, "add_contentschema")}
+
+
 @require_safe
 @page
-def schema_list(request: PageRequest) -> HttpResponse:
+def schema_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_contentschema")
-    rows = ContentSchema.objects.with_latest().filter(
-        organization_id=request.caller.organization_id
-    )
-    found = Paginator(rows.order_by("name"), PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {"page": found, "may_add": may(request.caller, "add_contentschema")}
-    return render(request, LIST, context)
+    return SchemaListing(request).respond()
 
 
 @require_safe

@@ -28,14 +28,14 @@ from tools.models import Execution
 from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.charts import Gauge, gauge
 from tools.ui.display import format_duration
-from tools.ui.executions.executions import LARGE_FIELDS
+from tools.ui.executions.executions import LARGE_FIELDS, caller_name
+from tools.web.listing import Column, Filters, Listing, text_field
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import batches
 from tools.workflows.batches import BatchRow
 
 LIST_TEMPLATE = "executions/batches.html"
-PAGE_SIZE = 25
 BATCH, CHAIN = "batch", "chain"
 KINDS = {BATCH: "Batches", CHAIN: "Chain runs"}
 _FILTERS_BY_KIND = {
@@ -65,21 +65,54 @@ class BatchCallRow:
     open: bool
 
 
+class BatchFilters(Filters):
+    tool = text_field("Tool")
+
+
+class BatchListing(Listing):
+    """Batches, or runs of chains, the newest first."""
+
+    view, template, filters = "batches", LIST_TEMPLATE, BatchFilters
+    order, counted = "-called", False
+
+    def build(self) -> None:
+        self.kind = self.given.get("kind", BATCH) if self.given.get("kind") in KINDS else BATCH
+        self.noun, heading = ("batch", "Batch") if self.kind == BATCH else ("chain run", "Chain")
+        self.plural = KINDS[self.kind].lower()
+        self.fixed = {"kind": self.kind}
+        self.columns = [
+            Column("id", "", lambda row: row.execution.pk),
+            Column("tool", heading, lambda row: row.execution.tool_name),
+            Column("status", "Status", lambda row: row.execution.stage),
+            Column("error_code", "", lambda row: row.execution.error_code),
+            Column("calls", "Its calls", lambda row: [f"{n} {status}" for status, n in row.counts]),
+            Column("who", "Who", lambda row: caller_name(row.execution)),
+            Column("called", "Called", lambda row: row.execution.created_at, sort="created_at",
+                   css="number"),
+        ]  # fmt: skip
+
+    def rows(self) -> ExecutionQuerySet:
+        rows = readable_executions(self.caller).filter(composite=True, parent__isnull=True)
+        rows = rows.filter(**_FILTERS_BY_KIND[self.kind])
+        if tool := self.values.get("tool"):
+            rows = rows.filter(tool_name=tool)
+        return rows.select_related("agent", "user").defer(*LARGE_FIELDS)
+
+    def prepare(self, rows: list[Execution]) -> list[CompositeExecutionRow]:
+        return _composite_rows(rows, self.kind)
+
+    def context(self) -> dict[str, Any]:
+        return {"everyone": may(self.caller, "view_execution")}
+
+    @property
+    def kinds(self) -> list[tuple[str, str, str]]:
+        return [(kind, word, self.address(kind=kind)) for kind, word in KINDS.items()]
+
+
 @require_safe
 @page
-def batch_list(request: PageRequest) -> HttpResponse:
-    search = _parse_search(request.GET)
-    found, older = _load_page(_find_calls(request, search), request.GET.get("before", ""))
-    context = {
-        "search": search,
-        "kinds": [(kind, word, _list_url(search | {"kind": kind})) for kind, word in KINDS.items()],
-        "rows": _composite_rows(found, search["kind"]),
-        "older": _list_url(search, before=str(found[-1].pk)) if older else "",
-        "newest": "before" not in request.GET,
-        "start": _list_url(search),
-        "everyone": may(request.caller, "view_execution"),
-    }
-    return render(request, LIST_TEMPLATE, context)
+def batch_list(request: PageRequest) -> HttpResponseBase:
+    return BatchListing(request).respond()
 
 
 @require_safe
@@ -111,38 +144,6 @@ def cancel_batch(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     return redirect("batch", batch_id=batch_id)
 
 
-def _parse_search(query: QueryDict) -> dict[str, str]:
-    kind, tool = query.get("kind", ""), query.get("tool", "")
-    return {
-        "kind": kind if kind in KINDS else BATCH,
-        "tool": tool.strip()[:128],
-    }
-
-
-def _find_calls(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
-    rows = readable_executions(request.caller).filter(composite=True, parent__isnull=True)
-    rows = rows.filter(**_FILTERS_BY_KIND[search["kind"]])
-    if search["tool"]:
-        rows = rows.filter(tool_name=search["tool"])
-    return rows.select_related("agent", "user").defer(*LARGE_FIELDS).order_by("-created_at")
-
-
-def _load_page(found: ExecutionQuerySet, before: str) -> tuple[list[Execution], bool]:
-    if before:
-        found = found.filter(created_at__lt=_creation_time(found, before))
-    rows = list(found[: PAGE_SIZE + 1])
-    return rows[:PAGE_SIZE], len(rows) > PAGE_SIZE
-
-
-def _creation_time(found: ExecutionQuerySet, text: str) -> Any:
-    """The time of that call; for none the minimum time, so that the page is empty."""
-    try:
-        rows = found.filter(pk=UUID(text))
-    except ValueError:
-        rows = found.none()
-    return rows.values_list("created_at", flat=True).first() or "0001-01-02T00:00Z"
-
-
 def _composite_rows(found: list[Execution], kind: str) -> list[CompositeExecutionRow]:
     """Uses one query for all their calls."""
     calls = Execution.objects.children_of(*(one.pk for one in found)).order_by()
@@ -154,11 +155,6 @@ def _composite_rows(found: list[Execution], kind: str) -> list[CompositeExecutio
         CompositeExecutionRow(one, sorted(counts[one.pk].items()), reverse(to, args=[one.pk]))
         for one in found
     ]
-
-
-def _list_url(search: dict[str, str], **more: str) -> str:
-    query = {name: value for name, value in (search | more).items() if value}
-    return f"{reverse('batches')}?{urlencode(query)}"
 
 
 def _parse_positions(data: QueryDict) -> list[int]:

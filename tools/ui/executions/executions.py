@@ -1,19 +1,16 @@
 """`/executions/`: the list of calls, with live updates, and the page of one call.
 `/sessions/<id>/`: a workflow session of a caller, with its state, transitions and calls."""
 
-import hashlib
 from datetime import datetime
+from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.db.models import Q
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_POST, require_safe
 
@@ -29,12 +26,14 @@ from tools.models.execution_queryset import ExecutionQuerySet
 from tools.ui.chains.chain_drawing import draw_run
 from tools.ui.display import format_duration, impersonator_name, output_text, pretty, truncate
 from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage
-from tools.web.pages import PageRequest, page, page_or_results, snapshot_of
+from tools.web.listing import Column, Filters, Listing, choice_field, text_field
+from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows import retries, session_actions
 
 PAGE_SIZE = 50
 FAILED = "failed"  # a filter for every status of failure
+STATUS_CHOICES = [*((one, one) for one in Status), (FAILED, "Failed in any way")]
 _MOST_TRANSITIONS = 20
 LIST_TEMPLATE, EXECUTION_TEMPLATE = "executions/executions.html", "executions/execution.html"
 LARGE_FIELDS = (
@@ -50,32 +49,79 @@ LARGE_FIELDS = (
 SESSION_TEMPLATE = "executions/session.html"
 
 
+def caller_name(execution: Execution) -> str:
+    return execution.agent.slug if execution.agent else execution.user.username
+
+
+class ExecutionFilters(Filters):
+    status = choice_field("Status", STATUS_CHOICES)
+    tool = text_field("Tool")
+    agent = text_field("Agent")
+    since = forms.CharField(label="Since", widget=forms.HiddenInput)
+    within = forms.CharField(label="Called by", widget=forms.HiddenInput)
+
+
+class CallListing(Listing):
+    """Calls, the newest first, which are filtered by status and agent."""
+
+    order, counted, live, live_every_s = "-started", False, "executions", 2
+
+    def mark(self, row: Execution) -> str:
+        return f"{row.pk}{row.stage}"
+
+    def filter_calls(self, rows: ExecutionQuerySet) -> ExecutionQuerySet:
+        if agent := self.values.get("agent"):
+            rows = rows.filter(**agent_filter(self.request, agent))
+        if status := self.values.get("status"):
+            rows = rows.failed() if status == FAILED else rows.at_stage(status)
+        return rows
+
+
+class ExecutionListing(CallListing):
+    view, template, noun = "executions", LIST_TEMPLATE, "execution"
+    filters, page_size = ExecutionFilters, PAGE_SIZE
+    columns = [
+        Column("id", "", lambda row: row.pk),
+        Column("tool", "Tool", lambda row: row.tool_name),
+        Column("status", "Status", lambda row: row.stage),
+        Column("error_code", "", lambda row: row.error_code),
+        Column("who", "Who", caller_name),
+        Column("started", "Started", lambda row: row.created_at, sort="created_at", css="number"),
+        Column("duration_ms", "Duration", lambda row: row.duration_ms, css="number"),
+        Column("output_bytes", "Output", lambda row: row.output_bytes, css="number"),
+    ]
+
+    def rows(self) -> ExecutionQuerySet:
+        wanted: dict[str, Any] = {}
+        if tool := self.values.get("tool"):
+            wanted["tool_name"] = tool
+        if within := self.values.get("within"):
+            wanted["parent"] = _parse_id(within)
+        if since := self.since:
+            wanted["created_at__gte"] = since
+        rows = self.filter_calls(readable_executions(self.caller).filter(**wanted))
+        return rows.select_related("agent", "user", "parent").defer(*LARGE_FIELDS)
+
+    @cached_property
+    def since(self) -> datetime | None:
+        return _parse_since(self.values.get("since", ""))
+
+    def prepare(self, rows: list[Execution]) -> list[Execution]:
+        for row in rows:
+            row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
+        return rows
+
+    def context(self) -> dict[str, Any]:
+        return {
+            "within": _find_parent(self.request, self.values.get("within", "")),
+            "everyone": may(self.caller, "view_execution"),
+        }
+
+
 @require_safe
 @page
-def execution_list(request: PageRequest) -> HttpResponse:
-    search = _parse_search(request.GET)
-    found = _find_executions(request, search)
-    rows, older = load_older_page(request, found, PAGE_SIZE)
-    for row in rows:
-        row.shown_duration = format_duration(row.duration_ms)  # type: ignore[attr-defined]
-    newest = not request.GET.get("before")
-    seen = list_fingerprint(rows)
-    if request.htmx and request.GET.get("seen") == seen:
-        return HttpResponse(status=204)  # nothing changed: the page keeps its scroll position
-    context = {
-        "search": search,
-        "statuses": [(status, status) for status in Status] + [(FAILED, "Failed in any way")],
-        "rows": rows,
-        "newest": newest,
-        "live": _list_url(search, seen=seen) if newest else "",
-        "older": _list_url(search, before=str(rows[-1].pk)) if older else "",
-        "start": _list_url(search),
-        "since": _parse_since(search),
-        "within": _find_parent(request, search["within"]),
-        "everyone": may(request.caller, "view_execution"),
-    }
-    here = _list_url(search, before=request.GET.get("before", ""))
-    return page_or_results(request, LIST_TEMPLATE, context, here=here)
+def execution_list(request: PageRequest) -> HttpResponseBase:
+    return ExecutionListing(request).respond()
 
 
 @require_safe
@@ -173,7 +219,7 @@ def execution_context(execution: Execution) -> dict[str, Any]:
         "batch": execution.tool_name == RUN_BATCH,
         "asked": execution.tool_name == RUN_AGENT,
         "step_of": _parent_agent_request(execution),
-        "who": execution.agent.slug if execution.agent else execution.user.username,
+        "who": caller_name(execution),
         "kind": "agent" if execution.agent else "person",
         "made_by": impersonator_name(execution),
         "parameters": truncate(pretty(said["parameters"])),
@@ -204,52 +250,49 @@ def agent_filter(request: PageRequest, slug: str) -> dict[str, Any]:
     return {"user": agent.service_account_id}
 
 
-def _filter_older(
-    request: PageRequest, found: ExecutionQuerySet, before: UUID
-) -> ExecutionQuerySet:
-    """The calls older than that call, which may have changed since; none where it is unknown."""
-    of_it = (
-        readable_executions(request.caller).filter(pk=before).values_list("created_at", flat=True)
-    )
-    moment = of_it.first()
-    if moment is None:
-        return found.none()
-    same = Q(created_at=moment, pk__lt=before)
-    return found.filter(Q(created_at__lt=moment) | same, created_at__lte=moment)
+class SessionCallListing(Listing):
+    """The calls of one session, on its page."""
 
+    view, template, noun, page_size = "session", SESSION_TEMPLATE, "call", PAGE_SIZE
+    order, counted = "-when", False
+    columns = [
+        Column("id", "", lambda row: row.pk),
+        Column("call", "Call", lambda row: row.tool_name),
+        Column("status", "Status", lambda row: row.stage),
+        Column("error_code", "", lambda row: row.error_code),
+        Column("state", "State", lambda row: row.state),
+        Column("state_after", "", lambda row: row.state_after),
+        Column("when", "When", lambda row: row.created_at, sort="pk", css="number"),
+    ]
 
-def load_older_page(
-    request: PageRequest, found: ExecutionQuerySet, size: int
-) -> tuple[list[Execution], bool]:
-    """The page after the call that the address names, and whether more follow."""
-    if before := request.GET.get("before"):
-        found = _filter_older(request, found, _parse_id(before))
-    rows = list(found[: size + 1])
-    return rows[:size], len(rows) > size
+    def __init__(self, request: PageRequest, session: Session) -> None:
+        self.session = session
+        super().__init__(request)
 
+    def rows(self) -> ExecutionQuerySet:
+        calls: ExecutionQuerySet = self.session.executions.only(
+            "tool_name", "status", "parked_below", "state", "state_after", "error_code",
+            "created_at",
+        )  # fmt: skip
+        return calls
 
-def list_fingerprint(rows: list[Execution]) -> str:
-    text = " ".join(f"{row.pk}{row.stage}" for row in rows)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def context(self) -> dict[str, Any]:
+        session = self.session
+        return {
+            "session": session,
+            "who": session.agent.slug if session.agent else session.user.username,
+            "transitions": session_actions.latest_transitions(session),
+            "most_transitions": session_actions.MOST_TRANSITIONS,
+            "pins": sorted(session_pins(session).items()),
+            "ends": session.closed_at is None and _may_end_session(self.request, session),
+        }
 
 
 @require_safe
 @page
-def session_page(request: PageRequest, session_id: UUID) -> HttpResponse:
+def session_page(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     session = session_actions.find_readable_session(request.caller, session_id)
-    calls = session.executions.only(
-        "tool_name", "status", "parked_below", "state", "state_after", "error_code", "created_at",
-    ).order_by("-pk")  # fmt: skip
-    context = {
-        "session": session,
-        "who": session.agent.slug if session.agent else session.user.username,
-        "transitions": session_actions.latest_transitions(session),
-        "most_transitions": session_actions.MOST_TRANSITIONS,
-        "pins": sorted(session_pins(session).items()),
-        "page": Paginator(calls, PAGE_SIZE).get_page(request.GET.get("page")),
-        "ends": session.closed_at is None and _may_end_session(request, session),
-    }
-    return render(request, SESSION_TEMPLATE, context)
+    return SessionCallListing(request, session).respond()
 
 
 @proof(Proof.NOT_NEEDED)
@@ -285,42 +328,19 @@ def _event_timeline(execution: Execution) -> list[dict[str, Any]]:
             "type": event.type,
             "message": redact_message(event),
             "at": event.created_at,
-            "after": format_duration((event.created_at - begun).total_seconds() * 1000),
+            "after": f"+{format_duration((event.created_at - begun).total_seconds() * 1000)}",
         }
         for event in ExecutionEvent.objects.of_execution(execution)
     ]
     return [accepted, *followed]
 
 
-def _parse_search(query: QueryDict) -> dict[str, str]:
-    names = ("status", "tool", "agent", "within", "since")
-    return {name: query.get(name, "").strip()[:128] for name in names}
-
-
-def _find_executions(request: PageRequest, search: dict[str, str]) -> ExecutionQuerySet:
-    wanted: dict[str, Any] = {"tool_name": search["tool"]} if search["tool"] else {}
-    if search["agent"]:
-        wanted |= agent_filter(request, search["agent"])
-    if search["within"]:
-        wanted["parent"] = _parse_id(search["within"])
-    rows = readable_executions(request.caller).filter(**wanted)
-    if since := _parse_since(search):
-        rows = rows.filter(created_at__gte=since)
-    if search["status"]:
-        rows = rows.failed() if search["status"] == FAILED else rows.at_stage(search["status"])
-    return (
-        rows.select_related("agent", "user", "parent")
-        .defer(*LARGE_FIELDS)
-        .order_by("-created_at", "-pk")
-    )
-
-
-def _parse_since(search: dict[str, str]) -> datetime | None:
+def _parse_since(text: str) -> datetime | None:
     """Raises `Malformed` for a text that is not a time of this millennium with a UTC offset."""
-    if not search["since"]:
+    if not text:
         return None
     try:
-        found = parse_datetime(search["since"])
+        found = parse_datetime(text)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None or not 2000 <= found.year <= 2999:
@@ -340,11 +360,6 @@ def _parse_id(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         return UUID(int=0)  # matches no call: the page is empty and explains it
-
-
-def _list_url(search: dict[str, str], **more: str) -> str:
-    query = {name: value for name, value in (search | more).items() if value}
-    return reverse("executions") + (f"?{urlencode(query)}" if query else "")
 
 
 def _may_end_session(request: PageRequest, session: Session) -> bool:

@@ -1,14 +1,14 @@
 """`/groups/`: the tree of tool groups; one group with its tools, agents and opening windows; and
 its form, with a preview of the impact."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -34,12 +34,22 @@ from tools.web.form_fields import (
     window_line,
 )
 from tools.web.forms import ActionForm, notify
+from tools.web.listing import Column, Filters, Listing, search_field
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"
 MOST_SHOWN = 50
-MOST_GROUPS = 500
+
+
+@dataclass
+class GroupRow:
+    name: str
+    parent: str
+    depth: int
+    closed: bool
+    timed: bool
+    tools: int = 0
 
 
 class GroupForm(ActionForm):
@@ -108,24 +118,53 @@ class GroupForm(ActionForm):
         } | (given if self.row is None else given | {"name": self.row.name})
 
 
+class GroupFilters(Filters):
+    q = search_field("Name")
+
+
+class GroupListing(Listing):
+    """The tree of groups beside one of them."""
+
+    view, template, noun, filters = "groups", LIST_TEMPLATE, "group", GroupFilters
+    page_size, place, results = 100, "name", f"{LIST_TEMPLATE}#results"
+    columns = [
+        Column("group", "", lambda row: row.name),
+        Column("within", "", lambda row: row.parent),
+        Column("tools", "", lambda row: row.tools),
+        Column("closed", "", lambda row: row.closed),
+    ]
+
+    def build(self) -> None:
+        self.snapshot, name = snapshot_of(self.request), self.given.get("group", "")
+        self.chosen = self.snapshot.groups.get(name)
+        if name and self.chosen is None:
+            raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
+        self.fixed = {"group": name} if name else {}
+
+    def rows(self) -> list[GroupRow]:
+        words = self.values.get("q", "").lower()
+        return [row for row in _group_tree(self.snapshot) if words in row.name.lower()]
+
+    def prepare(self, rows: list[GroupRow]) -> list[GroupRow]:
+        for row in rows:
+            row.tools = len(members_of(row.name, self.snapshot))
+        return rows
+
+    def context(self) -> dict[str, Any]:
+        chosen = self.chosen
+        return {
+            "chosen": chosen,
+            "about": _group_details(self.request, chosen, self.snapshot) if chosen else None,
+            "may_add": may(self.caller, "add_toolgroup"),
+            "may_change": may(self.caller, "change_toolgroup"),
+        }
+
+
 @require_safe
 @page
-def group_list(request: PageRequest) -> HttpResponse:
+def group_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_toolgroup")
-    snapshot, name = snapshot_of(request), request.GET.get("group", "")
-    chosen = snapshot.groups.get(name)
-    if name and chosen is None:
-        raise NotFound(f"There is no group {name[:100]!r}.", code="group_not_found")
-    rows = list(_group_tree(snapshot))
-    context = {
-        "rows": rows[:MOST_GROUPS],
-        "more": max(0, len(rows) - MOST_GROUPS),
-        "chosen": chosen,
-        "about": _group_details(request, chosen, snapshot) if chosen else None,
-        "may_add": may(request.caller, "add_toolgroup"),
-        "may_change": may(request.caller, "change_toolgroup"),
-    }
-    return render(request, LIST_TEMPLATE, context)
+    return GroupListing(request).respond()
 
 
 @proof(Proof.NEEDED)
@@ -189,27 +228,20 @@ def _check_name_free(request: PageRequest, name: str) -> None:
         raise Conflict(f"There is a group {name} already.", code="group_exists")
 
 
-def _group_tree(snapshot: Snapshot) -> list[dict[str, Any]]:
+def _group_tree(snapshot: Snapshot) -> list[GroupRow]:
     """Every group below its parent, sorted by name."""
     within: dict[str | None, list[str]] = {}
     for name in sorted(snapshot.groups):
         parent = snapshot.groups[name].parent
         within.setdefault(parent if parent in snapshot.groups else None, []).append(name)
     closed = openings_of(snapshot).closed
-    rows: list[dict[str, Any]] = []
+    rows: list[GroupRow] = []
     ahead = [(name, 0) for name in reversed(within.get(None, []))]
     while ahead:
         name, depth = ahead.pop()
         group = snapshot.groups[name]
-        rows.append(
-            {
-                "name": name,
-                "depth": min(depth, 9),
-                "tools": len(members_of(name, snapshot)),
-                "closed": name in closed,
-                "timed": bool(group.schedule or group.max_queue_age_s or group.max_cpu_percent),
-            }
-        )
+        timed = bool(group.schedule or group.max_queue_age_s or group.max_cpu_percent)
+        rows.append(GroupRow(name, group.parent or "", min(depth, 9), name in closed, timed))
         ahead += [(one, depth + 1) for one in reversed(within.get(name, []))]
     return rows
 

@@ -5,11 +5,13 @@ call the tool that searches the graph may use them."""
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain as joined
 from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlencode
 
+from django import forms
 from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -31,6 +33,8 @@ from tools.policy import gates
 from tools.policy.questions import EffectiveRequest
 from tools.ui.layout import LayoutBox, LayoutDrawing, draw_layout, edge_boxes, shorten_name
 from tools.ui.playground.call_form import default_group, default_state
+from tools.web.keyset import KeysetPage
+from tools.web.listing import Column, Filters, Listing, text_field
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
@@ -49,26 +53,74 @@ MOST_EDGES = 120
 Edge = tuple[str, str, str]
 
 
+class EntityFilters(Filters):
+    q = forms.CharField(
+        label="Words",
+        widget=forms.TextInput({"type": "search", "placeholder": 'Words, or "a phrase"'}),
+    )
+    type = text_field("Type", "Any", list="types")
+
+
+class EntityListing(Listing):
+    """The entities that are found, the best first. The index pages them by offset."""
+
+    view, template, filters, noun = "knowledge", SEARCH_TEMPLATE, EntityFilters, "entity"
+    css, place, exported = "entities", "iri", False
+    columns = [Column("entity", "Entity"), Column("types", "Types"), Column("iri", "Identifier")]
+    results = f"{SEARCH_TEMPLATE}#results"
+
+    def build(self) -> None:
+        self.wanted = _search_query(self.request)
+
+    @cached_property
+    def search_result(self) -> entity_search.EntitySearchResult:
+        return browsing.search_entities(self.request.user.organization, self.wanted)
+
+    @cached_property
+    def page(self) -> KeysetPage:
+        offset, total = self.wanted.offset, self.search_result.total
+        follow = bool(self.search_result.hits) and offset + len(self.search_result.hits) < total
+        return KeysetPage(self.search_result.hits, offset > 0, follow, offset + 1, total)
+
+    @property
+    def paged(self) -> bool:
+        return self.wanted.offset > 0
+
+    @property
+    def current_address(self) -> str:
+        return self._offset_address(self.wanted.offset)
+
+    @property
+    def previous(self) -> str:
+        return self._offset_address(self.wanted.offset - PAGE_SIZE) if self.page.precede else ""
+
+    @property
+    def next(self) -> str:
+        after = self.wanted.offset + len(self.search_result.hits)
+        return self._offset_address(after) if self.page.follow else ""
+
+    def _offset_address(self, offset: int) -> str:
+        return self.address(offset=str(offset) if offset > 0 else "")
+
+    def prepare(self, rows: list[entity_search.EntityHit]) -> list[dict[str, Any]]:
+        return [_hit_row(hit) for hit in rows]
+
+    def context(self) -> dict[str, Any]:
+        place = self.request.user.organization
+        return {
+            "kinds": [_type_row(iri, count) for iri, count in browsing.entity_kinds(place)],
+            "size": browsing.count_entities(place),
+            "index_status": browsing.index_status(place),
+            "may_import": may(self.caller, "add_knowledgeentry"),
+            "organization": place,
+        }
+
+
 @require_safe
 @page
-def search_page(request: PageRequest) -> HttpResponse:
+def search_page(request: PageRequest) -> HttpResponseBase:
     require_reader(request)
-    place, wanted = request.user.organization, _search_query(request)
-    found = browsing.search_entities(place, wanted)
-    after = wanted.offset + len(found.hits)
-    context = {
-        "wanted": wanted,
-        "found": found,
-        "rows": [_hit_row(hit) for hit in found.hits],
-        "kinds": [_type_row(iri, count) for iri, count in browsing.entity_kinds(place)],
-        "size": browsing.count_entities(place),
-        "index_status": browsing.index_status(place),
-        "before": _search_url(wanted, wanted.offset - PAGE_SIZE) if wanted.offset else "",
-        "after": _search_url(wanted, after) if found.hits and after < found.total else "",
-        "may_import": may(request.caller, "add_knowledgeentry"),
-        "organization": place,
-    }
-    return render(request, SEARCH_TEMPLATE, context)
+    return EntityListing(request).respond()
 
 
 @proof(Proof.ALWAYS)
@@ -191,11 +243,6 @@ def _type_row(iri: str, count: int) -> dict[str, Any]:
         "count": count,
         "url": type_url(iri),
     }
-
-
-def _search_url(wanted: entity_search.EntitySearchQuery, offset: int) -> str:
-    said = {"q": wanted.query, "type": wanted.type or "", "offset": str(max(0, offset))}
-    return f"{reverse('knowledge')}?{urlencode({name: one for name, one in said.items() if one})}"
 
 
 def _parse_depth(request: PageRequest) -> int:

@@ -1,12 +1,12 @@
 """`/messages/`, `/channels/` and `/inbox/`: sent messages, message channels with their forms, and
 the user's inbox."""
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from django import forms
 from django.contrib import messages as notices
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -25,14 +25,14 @@ from tools.messaging.message_channels import (
 from tools.messaging.outbox import MessageRefused, inbox_items, mark_read
 from tools.models import InboxItem, Message, MessageChannel, MessageKind, MessageState
 from tools.runners.messages import try_channel
-from tools.ui.display import visible_pieces
+from tools.ui.display import VisiblePiece, visible_pieces
 from tools.web.form_fields import NamesField, NumberField, SecretField, choices
 from tools.web.forms import ActionForm
+from tools.web.listing import Column, Filters, Listing, choice_field, text_field
 from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
-PAGE_SIZE = 25
 # A state with the color of the corresponding status of calls.
 STATE_TONES = {
     MessageState.SENT: "active",
@@ -61,38 +61,123 @@ _FIELDS_OF_OTHERS = {
 }
 
 
+@dataclass(frozen=True)
+class MessageRow:
+    message: Message
+    tone: str
+    subject: list[VisiblePiece]
+
+
+@dataclass(frozen=True)
+class InboxRow:
+    item: InboxItem
+    subject: list[VisiblePiece]
+    body: list[VisiblePiece]
+
+
+@dataclass(frozen=True)
+class ChannelRow:
+    channel: MessageChannel
+    fields: dict[str, Any]
+
+
+class MessageFilters(Filters):
+    state = choice_field("State", MessageState.choices)
+    channel = text_field("Channel")
+
+
+class MessageListing(Listing):
+    """Messages, the newest first."""
+
+    view, template, noun, filters = "messages", "messages/messages.html", "message", MessageFilters
+    order = "-when"
+    columns = [
+        Column("message", "Message", lambda row: row.message.subject),
+        Column("answer", "", lambda row: row.message.answer),
+        Column("state", "State", lambda row: row.message.state, sort="state"),
+        Column("channel", "Channel", lambda row: row.message.channel_name, sort="channel_name"),
+        Column("kind", "", lambda row: row.message.kind),
+        Column("to", "To", lambda row: row.message.recipients),
+        Column("when", "When", lambda row: row.message.created_at, sort="pk", css="number"),
+    ]
+
+    def rows(self) -> QuerySet[Message]:
+        rows = Message.objects.filter(organization_id=self.caller.organization_id)
+        if state := self.values.get("state"):
+            rows = rows.filter(state=state)
+        if channel := self.values.get("channel"):
+            rows = rows.filter(channel_name=channel)
+        return rows.defer("body")
+
+    def prepare(self, rows: list[Message]) -> list[MessageRow]:
+        return [
+            MessageRow(one, STATE_TONES[MessageState(one.state)], visible_pieces(one.subject))
+            for one in rows
+        ]
+
+
+class ChannelListing(Listing):
+    view, template, noun = "channels", "messages/channels.html", "channel"
+    order, place = "channel", "name"
+    columns = [
+        Column("channel", "Channel", lambda row: row.channel.name, sort="name"),
+        Column("kind", "", lambda row: row.channel.kind),
+        Column("state", "State", lambda row: "on" if row.channel.enabled else "off"),
+        Column("where", "Where to", lambda row: row.fields.get("url") or row.fields.get("host")),
+        Column("recipients", "Allowed recipients", lambda row: row.channel.recipients),
+        Column("an_hour", "An hour", lambda row: row.channel.most_an_hour, css="number"),
+    ]
+
+    def rows(self) -> QuerySet[MessageChannel]:
+        return MessageChannel.objects.filter(organization_id=self.caller.organization_id)
+
+    def prepare(self, rows: list[MessageChannel]) -> list[ChannelRow]:
+        return [ChannelRow(row, channel_fields(row)) for row in rows]
+
+    def context(self) -> dict[str, Any]:
+        return {"tries": may(self.caller, "change_messagechannel")}
+
+
+class InboxListing(Listing):
+    """The user's messages, the newest first."""
+
+    view, template, noun, order = "inbox", "messages/inbox.html", "message", "-when"
+    columns = [
+        Column("message", "Message", lambda row: row.item.message.subject),
+        Column("text", "", lambda row: row.item.message.body),
+        Column("from", "From", lambda row: row.item.message.sender),
+        Column("when", "When", lambda row: row.item.message.created_at, sort="pk", css="number"),
+        Column("read", "State", lambda row: row.item.read_at),
+    ]
+
+    def rows(self) -> QuerySet[InboxItem]:
+        return _inbox_items(self.request)
+
+    def prepare(self, rows: list[InboxItem]) -> list[InboxRow]:
+        return [
+            InboxRow(one, visible_pieces(one.message.subject), visible_pieces(one.message.body))
+            for one in rows
+        ]
+
+
 @require_safe
 @page
 def message_list(request: PageRequest) -> HttpResponseBase:
-    """Messages, the newest first, optionally of one state."""
     require(request.caller, "view_message")
-    rows = Message.objects.filter(organization_id=request.caller.organization_id)
-    state = request.GET.get("state", "")
-    if state in MessageState.values:
-        rows = rows.filter(state=state)
-    found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {
-        "page": found,
-        "rows": [
-            (one, STATE_TONES[MessageState(one.state)], visible_pieces(one.subject))
-            for one in found
-        ],
-        "state": state,
-        "states": MessageState.values,
-    }
-    return render(request, "messages/messages.html", context)
+    return MessageListing(request).respond()
 
 
 @require_safe
 @page
 def channel_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_messagechannel")
-    rows = MessageChannel.objects.filter(organization_id=request.caller.organization_id)
-    context = {
-        "channels": [(row, channel_fields(row)) for row in rows],
-        "tries": may(request.caller, "change_messagechannel"),
-    }
-    return render(request, "messages/channels.html", context)
+    return ChannelListing(request).respond()
+
+
+@require_safe
+@page
+def inbox_page(request: PageRequest) -> HttpResponseBase:
+    return InboxListing(request).respond()
 
 
 @proof(Proof.NOT_NEEDED)
@@ -111,18 +196,6 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     tell = notices.success if sent.state == MessageState.SENT else notices.error
     tell(request, f"The test on {row.name} is {sent.state}. {sent.answer}")
     return redirect("channel-edit", name=row.name)
-
-
-@require_safe
-@page
-def inbox_page(request: PageRequest) -> HttpResponseBase:
-    """The user's messages, the newest first."""
-    found = Paginator(_inbox_items(request), PAGE_SIZE).get_page(request.GET.get("page"))
-    items = [
-        (one, visible_pieces(one.message.subject), visible_pieces(one.message.body))
-        for one in found
-    ]
-    return render(request, "messages/inbox.html", {"page": found, "items": items})
 
 
 @proof(Proof.NOT_NEEDED)

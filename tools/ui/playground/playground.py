@@ -28,6 +28,7 @@ from tools.execution.call import Call
 from tools.execution.outputs import readable_executions
 from tools.models import Execution
 from tools.shapes.executions import execution_shape, refusal_shape
+from tools.ui.agents.agent_choices import called_as_agents
 from tools.ui.display import format_duration, pretty, truncate
 from tools.ui.executions.executions import execution_context
 from tools.ui.playground.call_form import PlaygroundAttempt, new_attempt
@@ -48,7 +49,6 @@ WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the call
 FORM, JSON = "form", "json"
 MOST_FOUND = 20
-MOST_AGENTS = 500
 MOST_HISTORY = 20
 _HISTORY_FIELDS = (
     "tool_name", "status", "parked_below", "agent__slug", "created_at", "duration_ms", "error_code",
@@ -167,12 +167,6 @@ def playground_page(request: PageRequest) -> HttpResponse:
 def playground_context(request: PageRequest, agent: str) -> PlaygroundContext:
     caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
     return PlaygroundContext(request.caller, agent, caller, snapshot_for(caller))
-
-
-def impersonable_slugs(request: PageRequest) -> list[str]:
-    """The agents that the user may impersonate."""
-    active = impersonable_agents(request.caller.user_id).filter(active=True)
-    return list(active.order_by("slug").values_list("slug", flat=True)[:MOST_AGENTS])
 
 
 def current_response(execution: Execution) -> PlaygroundResponse:
@@ -338,7 +332,7 @@ def _template_context(
         "compared": play.compared if play else None,
         "again": play.again if play else None,
         "agent": playground.agent,
-        "agents": impersonable_slugs(request),
+        "agents": called_as_agents(request, playground.agent),
         "history": _call_history(request),
     }
 

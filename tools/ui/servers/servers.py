@@ -1,11 +1,12 @@
 """`/servers/`: MCP servers, their health, and the tools imported from them."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.http import HttpResponse
+from django.db.models import Q, QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -22,6 +23,7 @@ from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.shapes.catalog import mcp_server_shape
 from tools.ui.display import SourceStatus, VisiblePiece, visible_pieces
 from tools.ui.servers.server_import import ListedTool, listed_tools
+from tools.web.listing import Column, Filters, Listing, choice_field, search_field
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
@@ -30,14 +32,32 @@ LIST_TEMPLATE, SERVER_TEMPLATE, REMOVE_TEMPLATE = (
     "servers/server.html",
     "servers/server_remove.html",
 )
-PAGE_SIZE = 25
 LONGEST_SHOWN = 64  # characters of a refused name
 TRANSPORTS = {
     Transport.STREAMABLE_HTTP: "Streamable HTTP",
     Transport.SSE: "SSE",
     Transport.STDIO: "stdio",
 }
+TOOL_CHANGES = {
+    "changed": "changed",
+    "gone": "gone",
+    "unpinned": "never approved",
+    "new": "new",
+    "same": "as approved",
+}
+_MOST_READ = 200  # lists of tools that a process keeps
 _STATUS_CHIPS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "pending")}
+
+
+@dataclass(frozen=True)
+class ToolList:
+    """The tools that a server lists, each by its name with its digest."""
+
+    count: int
+    digests: dict[str, str]
+
+
+_read: dict[tuple[UUID, datetime | None], ToolList | None] = {}
 
 
 @dataclass(frozen=True)
@@ -54,39 +74,110 @@ class McpServerRow:
     waiting: int  # tools that differ from their approved definition
 
 
-@require_safe
-@page
-def server_list(request: PageRequest) -> HttpResponse:
-    require(request.caller, "view_mcpserver")
-    rows = McpServer.objects.filter(organization_id=request.caller.organization_id)
-    shown = Paginator(rows.prefetch_related("credentials"), PAGE_SIZE)
-    here = shown.get_page(request.GET.get("page"))
-    pins = _load_pins(request)
-    context = {
-        "lines": [_server_row(row, pins.get(row.name, [])) for row in here],
-        "page": here,
-        "dead": rows.filter(enabled=True, dead_since__isnull=False).count(),
-        "may_add": may(request.caller, "add_mcpserver"),
-    }
-    part = request.htmx and request.htmx.target == "results"
-    return render(request, f"{LIST_TEMPLATE}#results" if part else LIST_TEMPLATE, context)
+class ServerFilters(Filters):
+    q = search_field("Name or address")
+
+
+class ServerListing(Listing):
+    view, template, css, noun = "servers", LIST_TEMPLATE, "servers", "server"
+    filters, order, place, live, above = ServerFilters, "server", "name", "", True
+    columns = [
+        Column("server", "Server", lambda row: row.row.name, sort="name"),
+        Column("address", "", lambda row: row.row.url or row.row.command),
+        Column("state", "State", lambda row: row.status.word),
+        Column("transport", "Transport", lambda row: row.transport, sort="transport"),
+        Column("lists", "Lists", lambda row: row.listed, css="number"),
+        Column("imported", "Imported", lambda row: row.imported, css="number"),
+        Column("to_review", "Changed upstream", lambda row: row.waiting),
+    ]
+
+    def rows(self) -> QuerySet[McpServer]:
+        rows = _servers(self.request)
+        if words := self.values.get("q"):
+            rows = rows.filter(Q(name__icontains=words) | Q(url__icontains=words))
+        return rows.defer("snapshot", "findings")
+
+    def prepare(self, rows: list[McpServer]) -> list[McpServerRow]:
+        pins, lists = _load_pins(self.request, rows), load_tool_lists(rows)
+        return [_server_row(row, pins.get(row.name, []), lists[row.pk]) for row in rows]
+
+    def mark(self, row: McpServer) -> str:
+        moments = (row.dead_since, row.last_seen_at, row.snapshot_at)
+        return f"{row.pk}{row.enabled}{moments}{_is_breaker_open(row)}"
+
+    def context(self) -> dict[str, Any]:
+        dead = _servers(self.request).filter(enabled=True, dead_since__isnull=False)
+        return {"dead": dead.count(), "may_add": may(self.caller, "add_mcpserver")}
 
 
 @require_safe
 @page
-def server_page(request: PageRequest, name: str) -> HttpResponse:
+def server_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_mcpserver")
-    row = _find_server(request, name)
-    tools: list[ListedTool] = listed_tools(row)
+    return ServerListing(request).respond()
+
+
+def _servers(request: PageRequest) -> QuerySet[McpServer]:
+    return McpServer.objects.filter(organization_id=request.caller.organization_id)
+
+
+class ServerToolFilters(Filters):
+    q = search_field("Name here or there")
+    change = choice_field("State", TOOL_CHANGES.items())
+
+
+class ServerToolListing(Listing):
+    """What a server lists, on its page: changed tools first, then new ones, then the rest."""
+
+    view, template, noun = "server", SERVER_TEMPLATE, "tool"
+    filters, page_size, place = ServerToolFilters, 50, "key"
+    results = f"{SERVER_TEMPLATE}#results"
+
+    def __init__(self, request: PageRequest, server: McpServer) -> None:
+        self.server, self.may_import = server, may(request.caller, "add_tool")
+        self.tools = listed_tools(server)
+        super().__init__(request)
+
+    def build(self) -> None:
+        self.css = "picks" if self.may_import else ""
+        pick = [Column("pick", "Pick all on this page")] if self.may_import else []
+        self.columns = [
+            *pick,
+            Column("tool", "Tool", lambda one: one.tool),
+            Column("here", "Here", lambda one: one.ours),
+            Column("state", "State", lambda one: one.change),
+        ]
+
+    def rows(self) -> list[ListedTool]:
+        words, change = self.values.get("q", "").lower(), self.values.get("change", "")
+        return [
+            one
+            for one in self.tools
+            if change in ("", one.change) and words in f"{one.tool} {one.ours}".lower()
+        ]
+
+    def context(self) -> dict[str, Any]:
+        return _server_context(self.request, self.server, self.tools)
+
+
+@require_safe
+@page
+def server_page(request: PageRequest, name: str) -> HttpResponseBase:
+    require(request.caller, "view_mcpserver")
+    return ServerToolListing(request, _find_server(request, name)).respond()
+
+
+def _server_context(
+    request: PageRequest, row: McpServer, tools: list[ListedTool]
+) -> dict[str, Any]:
     caller = request.caller
-    context = {
+    return {
         "row": row,
         "transport": TRANSPORTS[Transport(row.transport)],
         "shape": mcp_server_shape(row),
         "source_status": server_status(row),
         "error": visible_pieces(row.last_error),
         "breaker": _is_breaker_open(row),
-        "tools": tools,
         "differing": [one for one in tools if one.differs],
         "new": sum(one.change == "new" for one in tools),
         "refused": _tool_findings(row, "refused"),
@@ -99,7 +190,6 @@ def server_page(request: PageRequest, name: str) -> HttpResponse:
         "may_connect": may(caller, "change_mcpserver")
         or row.credential_scope == CredentialScope.USER,
     }
-    return render(request, SERVER_TEMPLATE, context)
 
 
 @proof(Proof.NOT_NEEDED)
@@ -176,13 +266,14 @@ def _is_breaker_open(row: McpServer) -> bool:
     return client_pool().breaker(str(row.pk)).open
 
 
-def _server_row(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRow:
-    listed = {raw["name"]: raw for raw in row.snapshot or ()}
+def _server_row(
+    row: McpServer, pins: list[tuple[str, str, str]], listed: "ToolList | None"
+) -> McpServerRow:
     waiting = [
         tool
         for tool, pin, status in pins
         if status == ToolStatus.QUARANTINED
-        or (row.snapshot is not None and _differs_from_pin(listed.get(tool), pin))
+        or (listed is not None and _differs_from_pin(listed.digests.get(tool), pin))
     ]
     return McpServerRow(
         row=row,
@@ -190,21 +281,40 @@ def _server_row(row: McpServer, pins: list[tuple[str, str, str]]) -> McpServerRo
         status=server_status(row),
         error=visible_pieces(row.last_error) if row.dead_since else [],
         breaker=_is_breaker_open(row),
-        listed=None if row.snapshot is None else len(row.snapshot),
+        listed=None if listed is None else listed.count,
         imported=len(pins),
         waiting=len(waiting),
     )
 
 
-def _differs_from_pin(raw: dict[str, Any] | None, pin: str) -> bool:
-    return raw is None or bool(pin and approval_digest(raw) != pin)
+def _differs_from_pin(digest: str | None, pin: str) -> bool:
+    return digest is None or bool(pin and digest != pin)
 
 
-def _load_pins(request: PageRequest) -> dict[str, list[tuple[str, str, str]]]:
+def load_tool_lists(rows: list[McpServer]) -> "dict[UUID, ToolList | None]":
+    """What each server lists. A process reads a list once, in one statement with the others, and
+    not again before the server gave another."""
+    unread = [row.pk for row in rows if row.snapshot_at and (row.pk, row.snapshot_at) not in _read]
+    for pk, at, tools in McpServer.objects.filter(pk__in=unread).values_list(
+        "pk", "snapshot_at", "snapshot"
+    ):
+        digests = {raw["name"]: approval_digest(raw) for raw in tools or ()}
+        _read[pk, at] = None if tools is None else ToolList(len(tools), digests)
+    found = {row.pk: _read.get((row.pk, row.snapshot_at)) for row in rows if row.snapshot_at}
+    while len(_read) > _MOST_READ:
+        del _read[next(iter(_read))]
+    return dict.fromkeys([row.pk for row in rows]) | found
+
+
+def _load_pins(
+    request: PageRequest, servers: list[McpServer]
+) -> dict[str, list[tuple[str, str, str]]]:
     """By server: the upstream name, approved pin and status of each imported tool."""
     at = "version__definition__implementation__"
     rows = Tool.objects.present().filter(
-        organization_id=request.caller.organization_id, type=ToolType.MCP
+        organization_id=request.caller.organization_id,
+        type=ToolType.MCP,
+        **{f"{at}server__in": [one.name for one in servers]},
     )
     found: dict[str, list[tuple[str, str, str]]] = {}
     for server, tool, pin, status in rows.values_list(

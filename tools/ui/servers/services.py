@@ -2,15 +2,16 @@
 approve or reject; forms that create, change and delete a service."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import redis
 from django import forms
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -46,6 +47,7 @@ from tools.web.form_fields import (
     name_choice,
 )
 from tools.web.forms import ActionForm
+from tools.web.listing import Column, Filters, Listing, choice_field, search_field
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
@@ -79,27 +81,71 @@ class AnnouncementReview:
     retired: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class ServiceRow:
+    row: ToolService
+    source_status: SourceStatus
+    tools: list[str]
+
+
+class ServiceFilters(Filters):
+    q = search_field("Name")
+    status = choice_field("Announcement", ServiceStatus.choices)
+
+
+class ServiceListing(Listing):
+    view, template, noun, page_size = "services", LIST_TEMPLATE, "service", PAGE_SIZE
+    filters, order, place, live, above = ServiceFilters, "service", "name", "", True
+    columns = [
+        Column("service", "Service", lambda row: row.row.name, sort="name"),
+        Column("state", "State", lambda row: row.source_status.word),
+        Column("lease", "Lease", lambda row: row.row.lease_until),
+        Column("tools", "Its tools", lambda row: row.tools),
+    ]
+
+    def rows(self) -> QuerySet[ToolService]:
+        rows = _services(self.request)
+        if words := self.values.get("q"):
+            rows = rows.filter(name__icontains=words)
+        if status := self.values.get("status"):
+            rows = rows.filter(status=status)
+        return rows.select_related("organization")
+
+    @cached_property
+    def lives(self) -> dict[Any, ToolServiceQueueStatus | None]:
+        """Of the page's services: one round trip for all."""
+        return queue_statuses(self.page.rows)
+
+    def prepare(self, rows: list[ToolService]) -> list[ServiceRow]:
+        lives = self.lives if rows is self.page.rows else queue_statuses(rows)
+        names = _tools_by_service(self.request, rows)
+        return [
+            ServiceRow(row, service_status(row, lives[row.pk]), names.get(row.name, []))
+            for row in rows
+        ]
+
+    def mark(self, row: ToolService) -> str:
+        shown = service_status(row, self.lives[row.pk])
+        return f"{row.pk}{shown}{row.lease_until}{row.status}{row.digest}"
+
+    def context(self) -> dict[str, Any]:
+        pending = _services(self.request).filter(status=ServiceStatus.PENDING).count()
+        return {
+            "pending": pending,
+            "full": pending >= MOST_PENDING,
+            "may_add": may(self.caller, "add_toolservice"),
+        }
+
+
 @require_safe
 @page
-def service_list(request: PageRequest) -> HttpResponse:
+def service_list(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_toolservice")
-    rows = ToolService.objects.select_related("organization").filter(
-        organization_id=request.caller.organization_id
-    )
-    shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    names = _tools_by_service(request)
-    pending = rows.filter(status=ServiceStatus.PENDING).count()
-    context = {
-        "rows": [
-            (row, service_status(row, queue_status(row)), names.get(row.name, [])) for row in shown
-        ],
-        "page": shown,
-        "pending": pending,
-        "full": pending >= MOST_PENDING,
-        "may_add": may(request.caller, "add_toolservice"),
-    }
-    part = request.htmx and request.htmx.target == "results"
-    return render(request, f"{LIST_TEMPLATE}#results" if part else LIST_TEMPLATE, context)
+    return ServiceListing(request).respond()
+
+
+def _services(request: PageRequest) -> QuerySet[ToolService]:
+    return ToolService.objects.filter(organization_id=request.caller.organization_id)
 
 
 @require_safe
@@ -150,12 +196,21 @@ def service_status(row: ToolService, life: ToolServiceQueueStatus | None) -> Sou
 
 def queue_status(row: ToolService) -> ToolServiceQueueStatus | None:
     """The state of the service in the broker; None where the broker does not answer."""
-    if not row.request_queue:
-        return ToolServiceQueueStatus(0, 0, 0.0, 0.0)
+    return queue_statuses([row])[row.pk]
+
+
+def queue_statuses(rows: Sequence[ToolService]) -> dict[Any, ToolServiceQueueStatus | None]:
+    """By service, in one round trip."""
+    asked = [row for row in rows if row.request_queue]
+    found: dict[Any, ToolServiceQueueStatus | None] = dict.fromkeys(
+        [row.pk for row in rows], ToolServiceQueueStatus(0, 0, 0.0, 0.0)
+    )
+    queues = [Queue(row.organization.slug, row.request_queue) for row in asked]
     try:
-        return default_client().queue_status(Queue(row.organization.slug, row.request_queue))
+        lives: Sequence[ToolServiceQueueStatus | None] = default_client().queue_statuses(queues)
     except redis.RedisError:
-        return None
+        lives = [None] * len(asked)
+    return found | {row.pk: life for row, life in zip(asked, lives, strict=True)}
 
 
 def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
@@ -364,10 +419,12 @@ def _canonical_definition(definition: dict[str, Any]) -> dict[str, Any]:
     return {key: json.loads(json.dumps(value, sort_keys=True)) for key, value in said}
 
 
-def _tools_by_service(request: PageRequest) -> dict[str, list[str]]:
+def _tools_by_service(request: PageRequest, services: list[ToolService]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     rows = Tool.objects.present().filter(
-        organization_id=request.caller.organization_id, type=ToolType.SERVICE
+        organization_id=request.caller.organization_id,
+        type=ToolType.SERVICE,
+        version__definition__implementation__service__in=[one.name for one in services],
     )
     pairs = rows.order_by("name").values_list(
         "name", "version__definition__implementation__service"

@@ -1,10 +1,10 @@
 """`/keys/`: the keys that sign an organization's tool versions."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Paginator
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -15,11 +15,11 @@ from tools.accounts.user_permissions import may, require
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.models import SigningKey, ToolVersion
+from tools.web.listing import Column, Listing
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, DISTRUST_TEMPLATE = "settings/keys.html", "settings/key.html"
-PAGE_SIZE = 25
 MOST_NAMED = 60
 
 
@@ -37,6 +37,35 @@ class SigningKeyRow:
         return self.tone != "rejected"
 
 
+class KeyListing(Listing):
+    """Keys, the newest first."""
+
+    view, template, noun, order = "keys", LIST_TEMPLATE, "key", "-since"
+    below = True
+
+    def build(self) -> None:
+        self.distrusts = may(self.caller, "change_signingkey")
+        self.columns = [
+            Column("key", "Key", lambda row: row.key.key_id),
+            Column("state", "State", lambda row: row.word),
+            Column("versions", "Versions", lambda row: row.versions, css="number"),
+            Column("since", "Since", lambda row: row.key.created_at, sort="created_at",
+                   css="number"),
+            Column("until", "Until", lambda row: row.key.retired_at, css="number"),
+        ]  # fmt: skip
+        if self.distrusts:
+            self.columns.append(Column("actions", "What may be done", hidden=True))
+
+    def rows(self) -> QuerySet[SigningKey]:
+        return SigningKey.objects.filter(organization_id=self.caller.organization_id)
+
+    def prepare(self, rows: list[SigningKey]) -> list[SigningKeyRow]:
+        return _key_rows(self.request, rows)
+
+    def context(self) -> dict[str, Any]:
+        return {"rotates": may(self.caller, "add_signingkey")}
+
+
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
@@ -49,15 +78,7 @@ def key_list(request: PageRequest) -> HttpResponseBase:
         messages.success(request, f"{made.key_id} signs from now on. What was signed stays good.")
         return redirect("keys")
     require(request.caller, "view_signingkey")
-    rows = SigningKey.objects.filter(organization_id=request.caller.organization_id)
-    found = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    context = {
-        "page": found,
-        "keys": _key_rows(request, list(found)),
-        "rotates": may(request.caller, "add_signingkey"),
-        "distrusts": may(request.caller, "change_signingkey"),
-    }
-    return render(request, LIST_TEMPLATE, context)
+    return KeyListing(request).respond()
 
 
 @proof(Proof.ALWAYS)

@@ -26,11 +26,12 @@ from tools.insight.whatif import what_if
 from tools.models import Agent, LicenseTier
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate
 from tools.shapes.reports import difference_shape
+from tools.ui.agents.agent_choices import explained_agents
 from tools.web.pages import PageRequest, page, page_or_results, snapshot_of, wants_results
 
 TEMPLATE = "workflow/explain.html"
 PAGE_SIZE = 25
-MOST_LISTED, MOST_SUGGESTED = 500, 200  # agents that a form offers, and tools
+MOST_SUGGESTED = 200  # tools that a form offers
 MOST_NAMES, MOST_CALLS = 12, 50  # in a row, and in a table, of an impact preview
 GATE_LABELS: dict[str, str] = {
     Gate.STATUS: "In service",
@@ -111,7 +112,7 @@ def explain_page(request: PageRequest) -> HttpResponse:
         "groups": ", ".join(sorted(asked.groups)),
         "about": about,
         "himself": about is request.caller,
-        "agents": explainable_agents(request),
+        "agents": explained_agents(request, search.agent),
         "may_ask_what_if": _may_ask_what_if(request),
         "request_rows": _label_rows(explanation.request),
         "allowed": explanation.allowed,
@@ -135,7 +136,9 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     snapshot, query = snapshot_of(request), request.GET
     context: dict[str, Any] = {
         "query": query,
-        "agents": explainable_agents(request),
+        "agents": explained_agents(
+            request, query.get("agent", "")[:63] if query.get("kind") == "grant" else ""
+        ),
         "tools": snapshot.sorted_tools[:MOST_SUGGESTED],
         "tiers": LicenseTier.objects.all(),
         "tier": snapshot.tier,
@@ -204,14 +207,6 @@ def _page_links(search: ExplanationQuery, shown: Page[CatalogTool]) -> dict[str,
         "next": search.address(page=shown.number + 1) if further else "",
         "clear": search.address(q="", refused=""),
     }
-
-
-def explainable_agents(request: PageRequest) -> list[str]:
-    """The agents that the user may ask about."""
-    if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
-        return []
-    rows = Agent.objects.filter(organization_id=request.caller.organization_id)
-    return list(rows.order_by("slug").values_list("slug", flat=True)[:MOST_LISTED])
 
 
 def _may_ask_what_if(request: PageRequest) -> bool:

@@ -18,7 +18,8 @@ from tools.definitions.texts.names import WILDCARD
 from tools.insight.explain import subject_of
 from tools.insight.workflow_simulator import MOST_STEPS, Walk, walked
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
-from tools.ui.workflow.explanations import explainable_agents, split_names
+from tools.ui.agents.agent_choices import explained_agents
+from tools.ui.workflow.explanations import split_names
 from tools.ui.workflow.workflow import draw_workflow
 from tools.web.pages import PageRequest, page
 
@@ -77,7 +78,7 @@ def simulator_page(request: PageRequest) -> HttpResponse:
         "about": about,
         "himself": about is request.caller,
         "groups": ", ".join(groups),
-        "agents": explainable_agents(request),
+        "agents": explained_agents(request, way.agent),
         "start": way.start or DEFAULT_STATE,
         "trod": _taken_steps(way, simulation),
         "back": way.address(way.steps[:-1]) if way.steps else "",
