@@ -191,6 +191,7 @@ class WholeField(forms.IntegerField):
 
 class DurationWidget(forms.MultiWidget):
     template_name = "_parts/duration.html"
+    use_fieldset = False  # its label names the number
 
     def __init__(self) -> None:
         units = forms.Select({"aria-label": "Unit of time"}, choices=choices(dict(_UNITS)))
