@@ -1,6 +1,7 @@
 """A form that is sent twice, by a double click or a reload, acts once (review 1.5)."""
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from tests import factories
 from tests.ui.pages import notes, text
 from tests.ui.sources import server
 from tools.messaging import message_channels
-from tools.models import Agent, MessageChannel, Organization
+from tools.models import Agent, IdempotencyKey, MessageChannel, Organization
+from tools.web import one_time
 
 KEY = "a" * 22
 NEW_CHANNEL = {
@@ -133,3 +135,26 @@ def test_every_form_has_a_key_of_its_own(admin_client: Client, address: str) -> 
     keys = [re.findall(r'name="one_time_key" value="([^"]*)"', form) for form in forms]
     assert keys and all(len(found) == 1 and len(found[0]) == 22 for found in keys)
     assert len({found[0] for found in keys}) == len(keys)
+
+
+def test_the_second_click_waits_for_the_answer_to_the_first(
+    admin_client: Client, organization: Organization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {"slug": "counter"}
+    first = send(admin_client, "/agents/new/", form)
+    IdempotencyKey.objects.filter(organization=organization).update(status=None)
+
+    def goes_on(seconds: float) -> None:
+        IdempotencyKey.objects.filter(organization=organization).update(status=303)
+
+    monkeypatch.setattr(time, "sleep", goes_on)
+    assert send(admin_client, "/agents/new/", form)["Location"] == first["Location"]
+
+
+def test_a_first_click_that_takes_too_long_is_said(
+    admin_client: Client, organization: Organization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_time, "PATIENCE_S", 0)
+    send(admin_client, "/agents/new/", {"slug": "counter"})
+    IdempotencyKey.objects.filter(organization=organization).update(status=None)
+    assert send(admin_client, "/agents/new/", {"slug": "counter"}).status_code == 409

@@ -8,6 +8,7 @@ stored with the answer, encrypted, and shown by the page that follows: once.
 
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ SHOWN = "shown"  # parameter of the page that shows a secret
 _SECRETS = "once_secrets"  # attribute of a response
 _KEY = re.compile(r"[A-Za-z0-9_-]{22}")
 _IN_PROGRESS = "This form was sent a moment ago and is being handled. Look again in a few seconds."
+PATIENCE_S = 10
+_LOOK_AGAIN_S = 0.1
 REPEATED = "This form was sent twice. It was done once."
 
 
@@ -47,16 +50,12 @@ def key_of(request: "PageRequest") -> str:
 def act_once(request: "PageRequest", act: Callable[[], HttpResponseBase]) -> HttpResponseBase:
     """The answer of `act`; or of the first request with the same form, while it is kept.
 
-    Raises `Conflict` while the first one is running, and `Forbidden` where its answer may not be
-    given any more.
+    Raises `Conflict` where the first one is running for longer than a reader waits, and `Forbidden`
+    where its answer may not be given any more.
     """
     if request.method != "POST" or not (key := key_of(request)):
         return act()
-    try:
-        with transaction.atomic():
-            claimed = idempotency.claim_key(_keyed(request, key))
-    except InProgress:
-        raise Conflict(_IN_PROGRESS, code="form_in_progress") from None
+    claimed = _claim(_keyed(request, key))
     if isinstance(claimed, IdempotentResponse):
         messages.info(request, REPEATED)
         return _lead_to(request, claimed.headers["Location"])
@@ -90,6 +89,19 @@ def take_secrets(request: "PageRequest") -> dict[str, str]:
     if request.method != "GET" or not _KEY.fullmatch(key):
         return {}
     return idempotency.take_secrets(request.caller, key)
+
+
+def _claim(form: IdempotentRequest) -> Attempt | IdempotentResponse:
+    """A browser shows the answer to the second of two clicks: it waits for the first one's."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with transaction.atomic():
+                return idempotency.claim_key(form)
+        except InProgress:
+            if time.monotonic() > deadline:
+                raise Conflict(_IN_PROGRESS, code="form_in_progress") from None
+            time.sleep(_LOOK_AGAIN_S)
 
 
 def _keyed(request: "PageRequest", key: str) -> IdempotentRequest:
