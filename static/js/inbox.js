@@ -1,5 +1,6 @@
-// Keyboard use of held calls: j and k move, x selects, a approves, d asks for a reason to refuse,
-// Enter opens. Every button does the same without this file.
+// Keyboard use of held calls: j and k move, x selects, a goes to the button that approves, which
+// Enter presses, d asks for a reason to refuse, Enter opens. Every button does the same without
+// this file, and no single letter decides.
 "use strict";
 
 const writing = "input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable], dialog";
@@ -25,11 +26,14 @@ const place = () => {
   return current() ?? (cards().length ? null : document.querySelector("form.decision-form"));
 };
 const pick = () => current()?.querySelector(".pick input")?.click();
-const approve = () => place()?.querySelector("button.primary")?.click();
+const goTo = (element) => {
+  element?.focus();
+  element?.scrollIntoView({ block: "nearest" });
+};
+const approve = () => goTo(place()?.querySelector("button.primary"));
 const refuse = () => {
   refusing = place()?.querySelector("input[name^=reason]") ?? null;
-  refusing?.focus();
-  refusing?.scrollIntoView({ block: "nearest" });
+  goTo(refusing);
 };
 const open = () => current()?.querySelector("h2 a")?.click();
 const keys = { j: () => move(1), k: () => move(-1), x: pick, a: approve, d: refuse, Enter: open };
@@ -50,6 +54,14 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("focusout", (event) => {
   if (event.target === refusing) refusing = null;
+});
+
+// A card that was decided is replaced by its outcome, which keeps the place of the keys.
+document.addEventListener("htmx:afterSwap", (event) => {
+  const outcome = document.querySelector("article.approval[data-decided]:not([tabindex])");
+  if (!outcome || !event.target.closest?.("form.queue")) return;
+  outcome.tabIndex = -1;
+  outcome.focus();
 });
 
 // The remaining time of each call.

@@ -78,6 +78,9 @@ def test_a_batch_is_approved_by_keys(page: Page, worker: Agent) -> None:
         page.keyboard.press(key)
     expect(page.locator(".pick input:checked")).to_have_count(2)
     page.keyboard.press("a")
+    expect(page.get_by_role("button", name="Approve picked")).to_be_focused()
+    assert {status(one) for one in (first, second, third)} == {"pending"}
+    page.keyboard.press("Enter")
     expect(page.locator(".banner[data-tone=good]")).to_have_count(2)
     assert [status(one) for one in (first, second, third)] == ["approved", "approved", "pending"]
 
@@ -93,6 +96,20 @@ def test_a_call_is_refused_by_keys_with_a_reason(page: Page, worker: Agent) -> N
     expect(page.locator(".banner[data-tone=good]")).to_have_count(1)
     assert [status(one) for one in (first, second)] == ["rejected", "pending"]
     assert Confirmation.objects.get(pk=first.pk).decisions.get().reason == "Not today, a"
+
+
+def test_one_card_is_decided_and_the_others_keep_what_was_typed(page: Page, worker: Agent) -> None:
+    first, second = call_awaiting_approval(worker), call_awaiting_approval(worker)
+    page.goto("/confirmations/")
+    page.locator(f"#reason-{second.pk}").fill("I have to ask first")
+    page.locator(f"button[value='approve {first.pk}']").click()
+    expect(page.locator("article[data-decided]")).to_be_focused()
+    expect(page.locator(f"#reason-{second.pk}")).to_have_value("I have to ask first")
+    assert [status(one) for one in (first, second)] == ["approved", "pending"]
+    page.locator(f"button[value='reject {second.pk}']").click()
+    expect(page.locator("[data-decided]")).to_have_count(2)
+    expect(page.locator("[data-note=queue-changed]")).to_have_count(0)
+    assert Confirmation.objects.get(pk=second.pk).decisions.get().reason == "I have to ask first"
 
 
 def test_a_call_is_opened_by_keys_and_keys_that_lead_elsewhere_decide_nothing(

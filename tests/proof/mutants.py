@@ -20,8 +20,8 @@ _SWAPPED = {
 }  # fmt: skip
 _OPERATOR = re.compile(rb"==|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b|\bis\s+not\b|\bis\b")
 _GUARDS = frozenset({
-    "atomic", "login_required", "never_cache", "permission_required", "require_http_methods",
-    "require_POST", "require_safe",
+    "atomic", "login_required", "needs", "never_cache", "page", "permission_required",
+    "require_http_methods", "require_POST", "require_safe",
 })  # fmt: skip
 _QUERIES = frozenset({"exclude", "filter", "get", "Q", "get_object_or_404"})
 _NO_FIELDS = frozenset({"default", "headers", "timeout"})

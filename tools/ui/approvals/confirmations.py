@@ -126,15 +126,26 @@ def confirmation_page(request: PageRequest, confirmation_id: UUID) -> HttpRespon
 @require_POST
 @page
 def decide_calls(request: PageRequest) -> HttpResponseBase:
-    """Decide one call by its button, or all selected calls, each with the hash that was shown."""
+    """Decide one call by its button, or all selected calls, each with the hash that was shown.
+
+    A script replaces the one call's card by the outcome; other cards keep what was typed.
+    """
     words = _read_decisions(request)
+    before = _queue_fingerprint(decisions.pending(request.caller)) if request.htmx else ""
     if not words:
         messages.warning(request, "No call was picked.")
     for said, found in zip(
         words, decisions.decide_many(caller=request.caller, words=words), strict=True
     ):
+        if request.htmx and found.refusal:
+            raise found.refusal
         _add_message(request, said, found)
-    return redirect("confirmations")
+    if not request.htmx:
+        return redirect("confirmations")
+    context: dict[str, Any] = {"decided_one": True}
+    if before == request.POST.get("queue_mark"):  # or others have changed it: that is said
+        context["queue_mark"] = _queue_fingerprint(decisions.pending(request.caller))
+    return render(request, f"{QUEUE}#outcome", context)
 
 
 _VIEW_PERMISSIONS = ("view_confirmation", "decide_confirmation")
