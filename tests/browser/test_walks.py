@@ -149,7 +149,7 @@ def test_a_batch_of_held_calls_is_approved_by_keyboard(page: Page, place: Organi
     go(page, "/confirmations/")
     expect(page.locator("article.approval")).to_have_count(3)
     if page.locator("html.scripted").count():
-        for key in ("j", "x", "j", "x", "a"):
+        for key in ("j", "x", "j", "x", "a", "Enter"):
             page.keyboard.press(key)
     else:
         for box in page.locator("[name=pick]").all()[:2]:

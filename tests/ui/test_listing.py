@@ -11,7 +11,7 @@ from django.utils import timezone
 from tests import bulk, factories
 from tests.ui.pages import body_of, htmx, notes, text
 from tools.models import Agent, Execution, Message, Organization
-from tools.web.keyset import Order, Position, load_page
+from tools.web.keyset import KeysetOrder, KeysetPosition, load_page
 
 
 def next_of(page: str) -> str:
@@ -186,9 +186,9 @@ class Row:
 @pytest.mark.parametrize("descending", [False, True])
 def test_a_sequence_is_paged_beside_rows_too(descending: bool) -> None:
     rows = [Row(f"n{at}", at % 3) for at in range(10)]
-    order = Order(lambda row: row.moment, "name", descending)
+    order = KeysetOrder(lambda row: row.moment, "name", descending)
     read: list[str] = []
-    position: Position | None = None
+    position: KeysetPosition | None = None
     while True:
         page = load_page(rows, order, 3, position=position)
         read += [row.name for row in page.rows]

@@ -8,13 +8,13 @@ from django.http import HttpRequest
 
 from tools.accounts.account_actions import change_agent, create_agent
 from tools.accounts.grants.grant_queries import granted_tool_groups, granted_tools
-from tools.admin.base import ActionForm, Guarded, actor, run_for_each
+from tools.admin.base import AdminActionForm, Guarded, actor, run_for_each
 from tools.models import Agent
 from tools.web.field_actions import GRANTS, change_agent_fields
 from tools.web.form_fields import LinesField
 
 
-class AgentForm(ActionForm):
+class AgentAdminForm(AdminActionForm):
     groups = LinesField(
         initial=["default"], help_text="Tool groups it may request, one a line; * is all."
     )
@@ -46,7 +46,7 @@ def _granted(agent: Agent) -> dict[str, list[str]]:
 
 @admin.register(Agent)
 class AgentAdmin(Guarded):
-    form = AgentForm
+    form = AgentAdminForm
     list_display = ("slug", "organization", "active", "strict", "created_at")
     list_filter = ("active", "strict")
     list_select_related = ("organization",)

@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from tools.admin.base import ActionForm, actor
+from tools.admin.base import AdminActionForm, actor
 from tools.admin.catalog import DeletingAdmin
 from tools.approvals import confirmation_rules
 from tools.models import ConfirmationRule
@@ -17,7 +17,7 @@ from tools.models import ConfirmationRule
 _FIELDS_OF_RULE = {"tool_name": "tool", "group_name": "group"}  # of the form, and of the action
 
 
-class ConfirmationRuleActionForm(ActionForm):
+class ConfirmationRuleActionForm(AdminActionForm):
     error_fields = {said: name for name, said in _FIELDS_OF_RULE.items()}
     every_call = forms.BooleanField(
         required=False, help_text="Meant: without any condition it holds every call."

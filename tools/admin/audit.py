@@ -15,12 +15,12 @@ from audit.alerts import alert_channels, alert_rules, deliveries
 from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.errors import AuditFlaw
 from audit.models import AlertChannel, AlertRule, ChannelKind
-from tools.admin.base import ActionAdmin, ActionForm, actor
+from tools.admin.base import ActionAdmin, AdminActionForm, actor
 from tools.admin.catalog import DeletingAdmin
 from tools.web.one_time import redirect_with_secrets, take_secrets
 
 
-class AlertRuleActionForm(ActionForm):
+class AlertRuleActionForm(AdminActionForm):
     def act(self, changes: dict[str, Any]) -> AlertRule:
         if self.is_new:
             return alert_rules.create_rule(by=self.by, **changes)
@@ -59,7 +59,7 @@ class AlertRuleAdmin(ActionAdmin):
         return bool(request.user.is_superuser)
 
 
-class ChannelForm(ActionForm):
+class AlertChannelForm(AdminActionForm):
     secret = ""  # of a webhook that was created in this request
 
     def act(self, changes: dict[str, Any]) -> AlertChannel:
@@ -77,7 +77,7 @@ class ChannelForm(ActionForm):
 @admin.register(AlertChannel)
 class AlertChannelAdmin(DeletingAdmin):
     by_slug = True
-    form = ChannelForm
+    form = AlertChannelForm
     list_display = ("name", "organization", "kind", "leads_to", "least", "enabled", "problem")
     list_filter = ("kind", "enabled")
     search_fields = ("name",)

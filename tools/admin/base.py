@@ -75,7 +75,7 @@ def run_for_each(
         messages.info(request, NOTHING_CHANGED)
 
 
-class ActionForm(FilledForm, ModelForm):
+class AdminActionForm(FilledForm, ModelForm):
     """A form that calls an action; a refusal of the action is shown at the form."""
 
     by: Actor
@@ -315,7 +315,7 @@ class ReadOnly(OwnOrganization):
 class ActionAdmin(OwnOrganization):
     """Rows that change only through actions, which increase the revision and write records."""
 
-    form = ActionForm
+    form = AdminActionForm
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

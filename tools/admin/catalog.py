@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from tools.accounts.grants.grant_actions import save_group
-from tools.admin.base import ActionAdmin, ActionForm, Guarded, actor, run_for_each
+from tools.admin.base import ActionAdmin, AdminActionForm, Guarded, actor, run_for_each
 from tools.catalog import actions
 from tools.catalog.groups import delete_group
 from tools.catalog.registry import registry
@@ -46,7 +46,7 @@ def _render_json(value: Any) -> SafeString:
     return format_html('<pre class="json">{}</pre>', _format_json(value))
 
 
-class ToolForm(ActionForm):
+class ToolForm(AdminActionForm):
     errors_at = "definition"
     definition = JsonField(
         required=True,
@@ -187,7 +187,7 @@ def _mark(request: HttpRequest, tools: QuerySet[Tool], *, critical: bool, said: 
     run_for_each(request, tools, mark, said)
 
 
-class GroupForm(ActionForm):
+class GroupAdminForm(AdminActionForm):
     place: Organization
     permissions = LinesField(help_text="Held by whoever is granted the group; one a line.")
     parent = forms.ModelChoiceField(
@@ -216,7 +216,7 @@ class GroupForm(ActionForm):
 
 @admin.register(ToolGroup)
 class ToolGroupAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
-    form = GroupForm
+    form = GroupAdminForm
     fields = (
         "name", "description", "permissions", "parent", "schedule", "max_queue_age_s",
         "max_cpu_percent",
@@ -232,7 +232,7 @@ class ToolGroupAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
         delete_group(group=row, by=actor(request, row.organization))
 
 
-class SourceForm(ActionForm):
+class SourceForm(AdminActionForm):
     unnamed = forms.BooleanField(
         required=False,
         initial=True,

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 
 from sandbox.spec import IsolationLevel
 from tools.accounts import account_actions
-from tools.admin.base import ActionAdmin, ActionForm, Guarded
+from tools.admin.base import ActionAdmin, AdminActionForm, Guarded
 from tools.catalog.builtins import install_builtins
 from tools.catalog.tiers import standing_of
 from tools.errors import ToolcribError
@@ -28,7 +28,7 @@ UNCHANGED_IF_EMPTY = ("minimum_isolation", "max_queue_depth", *WORKSPACE_QUOTA)
 _PREVIEW = '{} <a href="{}">Look at what would follow</a>'
 
 
-class OrganizationForm(ActionForm):
+class OrganizationAdminForm(AdminActionForm):
     allowed_hosts = HostsField(label="Hosts of web_fetch")
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -64,7 +64,7 @@ class OrganizationForm(ActionForm):
         return self.add_error("tier", format_html(_PREVIEW, refusal.message, address))
 
 
-class TierActionForm(ActionForm):
+class TierActionForm(AdminActionForm):
     every_builtin = forms.BooleanField(
         required=False,
         initial=True,
@@ -128,7 +128,7 @@ class SuperuserAdmin(ActionAdmin):
 @admin.register(Organization)
 class OrganizationAdmin(Guarded, SuperuserAdmin):  # type: ignore[misc]
     place = ""
-    form = OrganizationForm
+    form = OrganizationAdminForm
     fields = (
         "slug", "name", "tier", "license", "minimum_isolation", "allowed_hosts", *LIMITS,
         *WORKSPACE_QUOTA, "output_days",

@@ -6,7 +6,7 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from tools.admin.base import ActionForm, actor
+from tools.admin.base import AdminActionForm, actor
 from tools.admin.catalog import DeletingAdmin
 from tools.catalog.sandbox import credentials, profiles
 from tools.definitions.values import durations
@@ -27,7 +27,7 @@ class PathsField(LinesField):
         return [{"mode": mode, "path": path.strip()} for mode, _, path in lines if mode]
 
 
-class ProfileForm(ActionForm):
+class ProfileForm(AdminActionForm):
     everywhere: bool
     allowed_paths = PathsField(help_text="One a line: ro /srv/tables, or rw /srv/results.")
     allowed_hosts = HostsField()
@@ -79,7 +79,7 @@ class SandboxProfileAdmin(DeletingAdmin):
         profiles.delete_profile(row=row, by=actor(request, row.organization))
 
 
-class CredentialForm(ActionForm):
+class EgressCredentialForm(AdminActionForm):
     value = SecretField(
         required=False,
         help_text="Such as Bearer …; kept encrypted and never shown. Empty leaves it as it is.",
@@ -101,7 +101,7 @@ class CredentialForm(ActionForm):
 
 @admin.register(EgressCredential)
 class EgressCredentialAdmin(DeletingAdmin):
-    form = CredentialForm
+    form = EgressCredentialForm
     fields = ("name", "header", "value")
     list_display = ("name", "organization", "header", "updated_at")
     list_select_related = ("organization",)

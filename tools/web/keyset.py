@@ -20,7 +20,7 @@ _MOST_OFFSET = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class KeysetPosition:
     """The rows below (or above) a row, by its place and its value of the field as texts. Without
     the value, which an old address has not, the row must be there."""
 
@@ -30,16 +30,16 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class KeysetOrder:
     """`field` is a name; of a sequence's rows a function. None: the sequence is in order."""
 
     field: str | Callable[[Any], Any] | None
     place: str
     descending: bool = False
 
-    def position(self, row: Any, *, forward: bool) -> Position:
+    def position(self, row: Any, *, forward: bool) -> KeysetPosition:
         value = None if self.field == self.place else _text(self.value_of(row))
-        return Position(str(_attribute(row, self.place)), self.descending == forward, value)
+        return KeysetPosition(str(_attribute(row, self.place)), self.descending == forward, value)
 
     def value_of(self, row: Any) -> Any:
         return self.field(row) if callable(self.field) else _attribute(row, str(self.field))
@@ -76,10 +76,10 @@ def read_value(field: Any, text: str) -> Any:
 
 def load_page(
     rows: QuerySet[Any] | Sequence[Any],
-    order: Order,
+    order: KeysetOrder,
     size: int,
     *,
-    position: Position | None = None,
+    position: KeysetPosition | None = None,
     number: int = 1,
     counted: bool = True,
 ) -> KeysetPage:
@@ -110,7 +110,7 @@ def count_at_most(rows: QuerySet[Any], most: int = 99) -> int | str:
     return count if count <= most else f"{most}+"
 
 
-def sort_rows(rows: Sequence[Any], order: Order) -> list[Any]:
+def sort_rows(rows: Sequence[Any], order: KeysetOrder) -> list[Any]:
     if order.field is None:
         return list(rows)
     return sorted(rows, key=lambda row: _key(row, order), reverse=order.descending)
@@ -126,7 +126,7 @@ def _numbered_page(rows: QuerySet[Any], size: int, number: int, total: int | Non
 
 
 def _sequence_page(
-    rows: list[Any], order: Order, size: int, position: Position | None, number: int
+    rows: list[Any], order: KeysetOrder, size: int, position: KeysetPosition | None, number: int
 ) -> KeysetPage:
     start = min(number - 1, max(0, len(rows) - 1) // size) * size
     if position is not None and order.field is not None:
@@ -135,7 +135,7 @@ def _sequence_page(
     return KeysetPage(shown, start > 0, start + size < len(rows), start + 1, len(rows))
 
 
-def _start_beside(rows: list[Any], order: Order, size: int, position: Position) -> int:
+def _start_beside(rows: list[Any], order: KeysetOrder, size: int, position: KeysetPosition) -> int:
     """The index of the page's first row; 0 for a position that cannot be read."""
     upwards = rows[::-1] if order.descending else rows
     keys = [_key(row, order) for row in upwards]
@@ -149,7 +149,7 @@ def _start_beside(rows: list[Any], order: Order, size: int, position: Position) 
     return len(rows) - there if forward else max(0, there - size)
 
 
-def _read_key(position: Position, order: Order, rows: list[Any]) -> tuple[Any, str]:
+def _read_key(position: KeysetPosition, order: KeysetOrder, rows: list[Any]) -> tuple[Any, str]:
     """Raises `ValueError`."""
     if position.value is None:
         same = [row for row in rows if str(_attribute(row, order.place)) == position.place]
@@ -164,16 +164,18 @@ def _read_key(position: Position, order: Order, rows: list[Any]) -> tuple[Any, s
     return value, position.place
 
 
-def _key(row: Any, order: Order) -> tuple[Any, str]:
+def _key(row: Any, order: KeysetOrder) -> tuple[Any, str]:
     return order.value_of(row), str(_attribute(row, order.place))
 
 
-def _ordered(rows: QuerySet[Any], order: Order, *, backwards: bool = False) -> QuerySet[Any]:
+def _ordered(rows: QuerySet[Any], order: KeysetOrder, *, backwards: bool = False) -> QuerySet[Any]:
     sign = "-" if order.descending != backwards else ""
     return rows.order_by(*(sign + name for name in dict.fromkeys([str(order.field), order.place])))
 
 
-def _filter_side(rows: QuerySet[Any], order: Order, position: Position) -> QuerySet[Any]:
+def _filter_side(
+    rows: QuerySet[Any], order: KeysetOrder, position: KeysetPosition
+) -> QuerySet[Any]:
     """The rows below or above the position; none where it cannot be read."""
     side, field = "lt" if position.below else "gt", str(order.field)
     try:

@@ -24,7 +24,14 @@ from django.utils import timezone
 
 from audit.export.export import csv_row
 from tools.definitions.callers import Caller
-from tools.web.keyset import MOST_COUNTED, KeysetPage, Order, Position, load_page, sort_rows
+from tools.web.keyset import (
+    MOST_COUNTED,
+    KeysetOrder,
+    KeysetPage,
+    KeysetPosition,
+    load_page,
+    sort_rows,
+)
 from tools.web.pages import PageRequest, page_or_results
 
 MOST_EXPORTED = 10_000
@@ -316,16 +323,16 @@ class Listing:
         return {one.name: one.sort for one in self.columns if one.sort}
 
     @cached_property
-    def _sort_order(self) -> Order:
+    def _sort_order(self) -> KeysetOrder:
         wanted = self.sorting or self.usual_order
         field = self._sorts[wanted.removeprefix("-")] if wanted else None
-        return Order(field, self.place, wanted.startswith("-"))
+        return KeysetOrder(field, self.place, wanted.startswith("-"))
 
     @cached_property
-    def _position(self) -> Position | None:
+    def _position(self) -> KeysetPosition | None:
         for name in ("before", "after"):
             if place := self.given.get(name):
-                return Position(place, name == "before", self.given.get("at"))
+                return KeysetPosition(place, name == "before", self.given.get("at"))
         return None
 
     @property

@@ -81,7 +81,7 @@ def browser_name(user_agent: str) -> str:
     return f"{name} on {system}" if system else name
 
 
-class TokenForm(ActionForm):
+class PersonTokenForm(ActionForm):
     label = forms.CharField(
         label="Name",
         max_length=account_actions.LONGEST_TOKEN_LABEL,
@@ -119,14 +119,14 @@ class TokenForm(ActionForm):
 @page
 def profile_page(request: PageRequest) -> HttpResponseBase:
     """After a token was created, shows it once."""
-    return TokenForm(request).show(PAGE, _profile_context(request) | take_secrets(request))
+    return PersonTokenForm(request).show(PAGE, _profile_context(request) | take_secrets(request))
 
 
 @proof(Proof.NEEDED)
 @require_POST
 @page
 def create_token(request: PageRequest) -> HttpResponseBase:
-    form = TokenForm(request)
+    form = PersonTokenForm(request)
     if not form.save():
         return form.show(PAGE, _profile_context(request))
     token, text = form.result

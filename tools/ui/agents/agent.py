@@ -103,7 +103,7 @@ def render_agent(
     agent: Agent,
     *,
     grant: "GrantForm | None" = None,
-    token: "TokenForm | None" = None,
+    token: "AgentTokenForm | None" = None,
 ) -> HttpResponse:
     """The agent's page; with a form that was refused."""
     shown = take_secrets(request)
@@ -111,7 +111,7 @@ def render_agent(
         "agent": agent,
         "refusal": grant or token,
         "grant_form": grant or GrantForm(request, agent, sent=False),
-        "token_form": token or TokenForm(request, agent, sent=False),
+        "token_form": token or AgentTokenForm(request, agent, sent=False),
         "made": Token.objects.filter(pk=shown["id"]).first() if shown else None,
         "text": shown.get("text", ""),
         **_grants_context(request, agent),
@@ -151,7 +151,7 @@ class GrantForm(_AgentPartForm):
         )
 
 
-class TokenForm(_AgentPartForm):
+class AgentTokenForm(_AgentPartForm):
     label = forms.CharField(
         label="Name",
         max_length=LONGEST_LABEL,
@@ -262,7 +262,7 @@ def issue_token(request: PageRequest, slug: str) -> HttpResponseBase:
     for permission in ("add_token", "view_agent"):
         require(request.caller, permission)
     agent = find_agent(request, slug)
-    form = TokenForm(request, agent)
+    form = AgentTokenForm(request, agent)
     if not form.save():
         return render_agent(request, agent, token=form)
     token, text = form.result

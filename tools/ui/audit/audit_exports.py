@@ -174,7 +174,7 @@ def _time_value(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class ExportRow:
+class ExportListRow:
     export: AuditExport
     words: str
 
@@ -198,8 +198,8 @@ class ExportListing(Listing):
         found: QuerySet[AuditExport] = _find_exports(self.request)
         return found
 
-    def prepare(self, rows: list[AuditExport]) -> list[ExportRow]:
-        return [ExportRow(row, _filter_words(row)) for row in rows]
+    def prepare(self, rows: list[AuditExport]) -> list[ExportListRow]:
+        return [ExportListRow(row, _filter_words(row)) for row in rows]
 
     @property
     def unfinished(self) -> bool:

@@ -24,7 +24,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True)
-class CheckpointRow:
+class CheckpointListRow:
     row: Checkpoint
     root: str
     statement: CheckpointStatement | None  # None for an invalid note
@@ -89,7 +89,7 @@ class CheckpointListing(Listing):
     def rows(self) -> QuerySet[Checkpoint]:
         return Checkpoint.objects.filter(log__name=actor_of(self.request).organization)
 
-    def prepare(self, rows: list[Checkpoint]) -> list[CheckpointRow]:
+    def prepare(self, rows: list[Checkpoint]) -> list[CheckpointListRow]:
         log = actor_of(self.request).organization
         return [_checkpoint_row(row, log) for row in rows]
 
@@ -126,13 +126,13 @@ def _find_checkpoint(request: HttpRequest, checkpoint_id: int) -> Checkpoint:
     return get_object_or_404(mine.select_related("log"), pk=checkpoint_id)
 
 
-def _checkpoint_row(row: Checkpoint, log: str) -> CheckpointRow:
+def _checkpoint_row(row: Checkpoint, log: str) -> CheckpointListRow:
     root = bytes(row.root).hex()
     try:
         keys = checkpoints.signed_by(row.note, key_files.trusted_keys(log))
-        return CheckpointRow(row, root, checkpoints.read_note(row.note), keys)
+        return CheckpointListRow(row, root, checkpoints.read_note(row.note), keys)
     except BadNote:
-        return CheckpointRow(row, root, None, [])
+        return CheckpointListRow(row, root, None, [])
 
 
 def _verifier_keys(log: str) -> list[str]:

@@ -81,7 +81,7 @@ class ExecutionMeter:
 
 
 @dataclass(frozen=True)
-class ResourceUsage:
+class UsageFigures:
     """`profile` names the sandbox profile whose current limits are shown."""
 
     rows: list[ExecutionMeter]
@@ -127,7 +127,7 @@ def execution_timeline(execution: Execution) -> ExecutionTimeline:
     )
 
 
-def resource_usage(execution: Execution, snapshot: Snapshot) -> ResourceUsage | None:
+def resource_usage(execution: Execution, snapshot: Snapshot) -> UsageFigures | None:
     """None for a call that has not run."""
     if not execution.is_final or execution.started_at is None:
         return None
@@ -145,7 +145,7 @@ def resource_usage(execution: Execution, snapshot: Snapshot) -> ResourceUsage | 
         rows.append(_meter("Output", used, most, _size_text(used), _size_text(most)))
     if not rows:
         return None
-    return ResourceUsage(rows, profile.name if profile else "", bool(execution.sandbox_id))
+    return UsageFigures(rows, profile.name if profile else "", bool(execution.sandbox_id))
 
 
 def child_calls(execution: Execution) -> ChildCalls | None:

@@ -50,14 +50,14 @@ _STATUS_CHIPS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "p
 
 
 @dataclass(frozen=True)
-class ToolList:
+class ServerToolList:
     """The tools that a server lists, each by its name with its digest."""
 
     count: int
     digests: dict[str, str]
 
 
-_read: dict[tuple[UUID, datetime | None], ToolList | None] = {}
+_read: dict[tuple[UUID, datetime | None], ServerToolList | None] = {}
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def _is_breaker_open(row: McpServer) -> bool:
 
 
 def _server_row(
-    row: McpServer, pins: list[tuple[str, str, str]], listed: "ToolList | None"
+    row: McpServer, pins: list[tuple[str, str, str]], listed: "ServerToolList | None"
 ) -> McpServerRow:
     waiting = [
         tool
@@ -291,7 +291,7 @@ def _differs_from_pin(digest: str | None, pin: str) -> bool:
     return digest is None or bool(pin and digest != pin)
 
 
-def load_tool_lists(rows: list[McpServer]) -> "dict[UUID, ToolList | None]":
+def load_tool_lists(rows: list[McpServer]) -> "dict[UUID, ServerToolList | None]":
     """What each server lists. A process reads a list once, in one statement with the others, and
     not again before the server gave another."""
     unread = [row.pk for row in rows if row.snapshot_at and (row.pk, row.snapshot_at) not in _read]
@@ -299,7 +299,7 @@ def load_tool_lists(rows: list[McpServer]) -> "dict[UUID, ToolList | None]":
         "pk", "snapshot_at", "snapshot"
     ):
         digests = {raw["name"]: approval_digest(raw) for raw in tools or ()}
-        _read[pk, at] = None if tools is None else ToolList(len(tools), digests)
+        _read[pk, at] = None if tools is None else ServerToolList(len(tools), digests)
     found = {row.pk: _read.get((row.pk, row.snapshot_at)) for row in rows if row.snapshot_at}
     while len(_read) > _MOST_READ:
         del _read[next(iter(_read))]
