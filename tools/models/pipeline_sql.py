@@ -5,7 +5,7 @@ Beside each statement stands by which indexes it reads, as EXPLAIN showed it ove
 tests/tools/models/test_pipeline_sql.py compares that with what PostgreSQL plans. `{parts}` are
 filled where it is run, once for each shape. `{table}` is the partition of this month, or the whole
 table. Evidence, request records and their payloads are inserts that `audit.inserts` makes of rows.
-What triggers do stands in the migrations: an open execution and its key follow the row of the
+Triggers are in the migrations: they keep the open execution and the key equal to the row of the
 execution (docs/decisions/0025-open-executions-apart.md, 0029-executions-by-month.md).
 
 A plain call that a worker performs runs TOKEN_HOLDER, ACCEPT, CANDIDATE, TAKE and FINISH, and reads

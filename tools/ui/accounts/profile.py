@@ -133,7 +133,7 @@ def create_token(request: PageRequest) -> HttpResponseBase:
     shown = {
         "token_text": text,
         "label": token.label,
-        "ends": date_format(token.expires_at, "j M Y"),
+        "ends": date_format(timezone.localtime(token.expires_at), "j M Y"),
     }
     return redirect_with_secrets(request, shown, "profile")
 

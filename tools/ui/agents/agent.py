@@ -180,7 +180,7 @@ class AgentTokenForm(_AgentPartForm):
         choices=[(Scope.READ, "Read"), (Scope.EXECUTE, "Call tools")],
         initial=[*SCOPES],
         widget=Checkboxes,
-        help_text="It may never do more than you may: whoever issues it could use it.",
+        help_text="It may never do more than you may, since you could use it yourself.",
         error_messages={"required": "Choose at least one thing the token may do."},
     )
 

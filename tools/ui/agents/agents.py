@@ -30,7 +30,7 @@ from tools.web.reauthentication import Proof, proof
 MOST_GROUPS = 6  # named in a row
 FORM_PAGE = "agents/agent_form.html"
 COMMAS = "Commas between them."
-STRICT = "Refuse names of groups that nobody knows"
+STRICT = "Refuse names of groups that do not exist"
 NOT_STRICT = "Else they are ignored, with a warning."
 
 

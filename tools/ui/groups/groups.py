@@ -64,7 +64,7 @@ class GroupForm(ActionForm):
         help_text="A tool in this group is also in the one it is within.",
     )
     permissions = NamesField(
-        label="Permissions", help_text="Held by whoever holds the group. With commas."
+        label="Permissions", help_text="Held by each agent that holds the group. With commas."
     )
     schedule = OpeningHoursField(
         label="When it is open",
