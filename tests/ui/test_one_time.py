@@ -158,3 +158,10 @@ def test_a_first_click_that_takes_too_long_is_said(
     send(admin_client, "/agents/new/", {"slug": "counter"})
     IdempotencyKey.objects.filter(organization=organization).update(status=None)
     assert send(admin_client, "/agents/new/", {"slug": "counter"}).status_code == 409
+
+
+def test_a_form_whose_action_was_refused_leaves_its_key_free(
+    admin_client: Client, organization: Organization
+) -> None:
+    assert send(admin_client, "/channels/none/key", {}).status_code == 404
+    assert not IdempotencyKey.objects.filter(organization=organization).exists()

@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
@@ -59,11 +60,10 @@ def act_once(request: "PageRequest", act: Callable[[], HttpResponseBase]) -> Htt
     if isinstance(claimed, IdempotentResponse):
         messages.info(request, REPEATED)
         return _lead_to(request, claimed.headers["Location"])
-    try:
+    with ExitStack() as undo:
+        undo.callback(idempotency.release_key, claimed)
         response = act()
-    except BaseException:
-        idempotency.release_key(claimed)
-        raise
+        undo.pop_all()
     _keep(claimed, response)
     return response
 
