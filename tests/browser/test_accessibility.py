@@ -127,6 +127,54 @@ def overflow(page: Page) -> set[str]:
     return {f"{page.viewport_size} the page is wider than its window"}
 
 
+# What can be used on a page, numbered; of radio buttons with one name a single one has the stop.
+NUMBER_CONTROLS = """() => {
+    const controls = [...document.querySelectorAll(
+        "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+    )].filter(one => !one.disabled && one.tabIndex >= 0 && one.checkVisibility(
+        {visibilityProperty: true, contentVisibilityAuto: true}
+    ) && (one.type !== "radio" || one === (
+        document.querySelector(`[name="${one.name}"]:checked`)
+        || document.querySelector(`[name="${one.name}"]`)
+    )));
+    controls.forEach((one, place) => { one.dataset.walked = place });
+    window.walked = controls.map(() => false);
+    return controls.length;
+}"""
+# What has the focus now: whether it can be seen that it has it, and that it is under nothing else.
+LOOK_AT_FOCUS = """() => {
+    const one = document.activeElement, box = one.getBoundingClientRect();
+    if (one === document.body) return null;
+    if (one.dataset.walked) window.walked[one.dataset.walked] = true;
+    const drawn = getComputedStyle(one), flaws = [], text = one.outerHTML.slice(0, 160);
+    if (drawn.outlineStyle === "none" && drawn.boxShadow === "none") {
+        flaws.push(`focus is not shown: ${text}`);
+    }
+    if (box.bottom < 0 || box.top > innerHeight) flaws.push(`focus is out of sight: ${text}`);
+    return flaws;
+}"""
+UNREACHED = """() => [...document.querySelectorAll("[data-walked]")]
+    .filter(one => !window.walked[one.dataset.walked] && one.checkVisibility())
+    .map(one => `not reached: ${one.outerHTML.slice(0, 160)}`)"""
+
+
+def walk_by_tab(page: Page) -> list[str]:
+    """Goes through the page by Tab alone. What of its controls is not reached, what cannot be seen
+    to have the focus, and where there is no way on."""
+    page.emulate_media(reduced_motion="reduce")
+    steps: int = page.evaluate(NUMBER_CONTROLS)
+    found: set[str] = set()
+    rounds = 0  # the first begins where the page has put the focus
+    for _ in range(2 * steps + 10):
+        page.keyboard.press("Tab")
+        flaws = page.evaluate(LOOK_AT_FOCUS)
+        rounds += flaws is None
+        if rounds == 2:
+            break
+        found |= set(flaws or [])
+    return sorted(found | set(page.evaluate(UNREACHED)))
+
+
 def read(page: Page, address: str, status: int = 200, looks: list[Look] = LOOKS) -> list[str]:
     response = page.goto(address)
     assert response is not None
@@ -157,6 +205,33 @@ def test_axe_finds_nothing_wrong_with_a_page_of_each_kind(
 @pytest.mark.parametrize("name", SHOWN)
 def test_axe_finds_nothing_wrong_with_a_page(world: World, name: str) -> None:
     assert read(world.page, world.address(name)) == []
+
+
+@EVERY_PAGE
+@pytest.mark.parametrize("name", SHOWN)
+def test_each_control_of_a_page_is_reached_by_tab(world: World, name: str) -> None:
+    page = world.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(world.address(name))
+    assert walk_by_tab(page) == []
+
+
+@EVERY_PAGE
+def test_a_control_that_tab_does_not_reach_is_reported(world: World) -> None:
+    page = world.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto("/inbox/")
+    page.evaluate(
+        """() => {
+            const trap = document.createElement("button");
+            trap.style.outline = trap.style.boxShadow = "none";
+            trap.addEventListener("keydown", key => key.preventDefault());
+            document.body.prepend(trap);
+        }"""
+    )
+    found = walk_by_tab(page)
+    assert [line for line in found if line.startswith("focus is not shown")]
+    assert [line for line in found if line.startswith("not reached")]
 
 
 @EVERY_PAGE
