@@ -116,15 +116,22 @@ document.addEventListener("change", (event) => {
   }
 });
 
-// The address of a view is copied where the browser allows it; else it is an ordinary link.
-document.addEventListener("click", (event) => {
-  const link = event.target.closest("[data-copies]");
-  if (!link || !navigator.clipboard) return;
+// Copies the address of a link, or the text of an element. Where the browser refuses, the address
+// stands in the address bar and the text is selected: the page is not left.
+const tell = (text) => document.dispatchEvent(new CustomEvent("toast", { detail: { text } }));
+document.addEventListener("click", async (event) => {
+  const control = event.target.closest("[data-copies-address], [data-copies-text]");
+  if (!control) return;
   event.preventDefault();
-  navigator.clipboard.writeText(link.href).then(
-    () => document.dispatchEvent(new CustomEvent("toast", { detail: { text: "The address is copied." } })),
-    () => location.assign(link.href),
-  );
+  const place = document.getElementById(control.dataset.copiesText);
+  try {
+    await navigator.clipboard.writeText(place ? place.textContent : control.href);
+    tell(place ? "Copied." : "The address is copied.");
+  } catch {
+    if (place) getSelection().selectAllChildren(place);
+    else history.replaceState(history.state, "", control.href);
+    tell(place ? "Selected. Press the keys that copy." : "Copy the address from the address bar.");
+  }
 });
 
 // Rows of a form: a further one is a copy of the last, which is empty. Without this file a form has

@@ -130,17 +130,3 @@ document.addEventListener("input", (event) => {
   if (event.target.name === "raw") jsonChanged(form);
   else if (event.target.closest("[data-parameter]")) formChanged(form);
 });
-
-const tell = (text) => document.dispatchEvent(new CustomEvent("toast", { detail: { text } }));
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copies]");
-  if (!button) return;
-  const place = document.getElementById(button.dataset.copies);
-  try {
-    await navigator.clipboard.writeText(place.textContent);
-    tell("Copied.");
-  } catch {
-    getSelection().selectAllChildren(place);
-    tell("Selected. Press the keys that copy.");
-  }
-});

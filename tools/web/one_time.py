@@ -1,9 +1,10 @@
 """One-time keys of forms: a form that is sent twice, by a double click or a reload, acts once.
 
-`{% form_token %}` puts the key into each form. The first answer that leads on is stored under it,
-as the API's answers are under an `Idempotency-Key`; the same form sent again is answered the same
-way, and does nothing. With other content it is another form. A secret that the action made is
-stored with the answer, encrypted, and shown by the page that follows: once.
+`{% form_token %}` puts the key into each form. The first answer that leads on, or that gives the
+page another address, is stored under it, as the API's answers are under an `Idempotency-Key`; the
+same form sent again is led there, and does nothing. With other content it is another form. A secret
+that the action made is stored with the answer, encrypted, and shown by the page that follows: once.
+An action without such an address says `done_here`; its view then sees that the form is repeated.
 """
 
 import re
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 FIELD, CSRF_FIELD = "one_time_key", "csrfmiddlewaretoken"
 SHOWN = "shown"  # parameter of the page that shows a secret
-_SECRETS = "once_secrets"  # attribute of a response
+_SECRETS, _DONE_HERE = "once_secrets", "once_done"  # attributes of a response
+_LEADING_HEADERS = ("HX-Redirect", "Location", "HX-Replace-Url")
 _KEY = re.compile(r"[A-Za-z0-9_-]{22}")
 _IN_PROGRESS = "This form was sent a moment ago and is being handled. Look again in a few seconds."
 PATIENCE_S = 10
@@ -58,6 +60,9 @@ def act_once(request: "PageRequest", act: Callable[[], HttpResponseBase]) -> Htt
         return act()
     claimed = _claim(_keyed(request, key))
     if isinstance(claimed, IdempotentResponse):
+        if not claimed.headers["Location"]:
+            request.repeated = True
+            return act()
         messages.info(request, REPEATED)
         return _lead_to(request, claimed.headers["Location"])
     with ExitStack() as undo:
@@ -65,6 +70,13 @@ def act_once(request: "PageRequest", act: Callable[[], HttpResponseBase]) -> Htt
         response = act()
         undo.pop_all()
     _keep(claimed, response)
+    return response
+
+
+def done_here(response: HttpResponse) -> HttpResponse:
+    """The answer shows the form again, though its action is done: sent again, the form is
+    `repeated`, and its view does not act."""
+    setattr(response, _DONE_HERE, True)
     return response
 
 
@@ -121,8 +133,9 @@ def _keyed(request: "PageRequest", key: str) -> IdempotentRequest:
 
 def _keep(claimed: Attempt, response: HttpResponseBase) -> None:
     """Store where the answer leads; a form that is shown again has done nothing."""
-    to = response.headers.get("HX-Redirect") or response.headers.get("Location")
-    if not to:
+    leads = (response.headers.get(name, "") for name in _LEADING_HEADERS)
+    to = next(filter(None, leads), "")
+    if not to and not hasattr(response, _DONE_HERE):
         idempotency.release_key(claimed)
         return
     hidden = getattr(response, _SECRETS, {})

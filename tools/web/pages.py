@@ -35,6 +35,7 @@ class PageRequest(HttpRequest):
     user: User
     htmx: HtmxDetails
     caller: Caller
+    repeated: bool  # the form was sent before, and its action is done
 
 
 def page(view: View) -> View:
@@ -49,6 +50,7 @@ def page(view: View) -> View:
         if request.method == "HEAD":
             request.method = "GET"  # the server sends no content
         request.caller = caller_of_user(request.user, source_ip=address_of(request))
+        request.repeated = False
         request_queue.set_organization(request.caller.organization_id)
         with in_reader_zone(request):
             try:

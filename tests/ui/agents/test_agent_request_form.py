@@ -149,7 +149,7 @@ def test_an_error_is_shown_at_its_field_and_no_value_is_lost(
     sent = form_values(group=["default", "write"], state="kept-state") | {name: value}
     response = admin_client.post(NEW, sent)
     page = text(response)
-    assert response.status_code == 200 and inline_code(response) == []
+    assert response.status_code == 400 and inline_code(response) == []
     (flaw,) = notes(page)[f"flaw-{name}"]
     assert says in flaw and 'aria-invalid="true"' in page and "not-asked" in notes(page)
     assert 'value="kept-state"' in page and 'value="write" checked' in page

@@ -37,7 +37,7 @@ def test_a_field_that_cannot_be_read_calls_nothing(
     admin_client: Client, organization: Organization
 ) -> None:
     factories.tool(organization, parameters=[{"name": "n", "type": "Integer", "description": "d"}])
-    page = admin_client.post("/tools/echo/try", {"p.n": "many", "group": "default"})
+    page = admin_client.post("/tools/echo/call/", {"p.n": "many", "group": "default"})
     assert "flaw-n" in notes(page)
     assert not Execution.objects.filter(organization=organization).exists()
 
@@ -46,7 +46,7 @@ def test_what_the_schema_refuses_is_shown_at_its_field(
     admin_client: Client, organization: Organization
 ) -> None:
     data = {"p.path": "", "p.encoding": '"utf-8"', "group": "read-only"}
-    page = text(admin_client.post("/tools/read_file/try", data))
+    page = text(admin_client.post("/tools/read_file/call/", data))
     assert "flaw-path" in notes(page)
     assert 'aria-invalid="true"' in page
     assert Execution.objects.get(organization=organization).status == "ValidationError"
@@ -56,7 +56,7 @@ def test_a_refusal_is_a_result_with_its_reason(
     admin_client: Client, organization: Organization
 ) -> None:
     factories.tool(organization)
-    page = admin_client.post("/tools/echo/try", {"p.text": "x", "group": "read-only"})
+    page = admin_client.post("/tools/echo/call/", {"p.text": "x", "group": "read-only"})
     assert page.status_code == 200
     assert "tool_not_in_group" in text(page)
     assert 'data-status="PermissionDenied"' in text(page)
@@ -66,14 +66,10 @@ def test_a_refusal_is_a_result_with_its_reason(
 def test_a_person_tries_with_their_own_grants(client_of, organization: Organization) -> None:
     factories.tool(organization, group=["secret"])
     client = client_of("tools.view_tool", "tools.execute_tool")
-    page = client.post("/tools/echo/try", {"p.text": "x", "other_group": "secret"})
+    page = client.post("/tools/echo/call/", {"p.text": "x", "other_group": "secret"})
     assert "group_not_granted" in text(page)
     recorded = AuditRecord.objects.filter(organization=organization.slug)
     assert "TOOL.START" not in recorded.values_list("code", flat=True)
-
-
-def test_a_reload_of_a_try_runs_nothing(admin_client: Client) -> None:
-    assert admin_client.get("/tools/read_file/try")["Location"] == "/tools/read_file/"
 
 
 @pytest.mark.usefixtures("committed", "crib")
@@ -84,7 +80,7 @@ def test_a_try_runs_through_the_pipeline_and_shows_everything(
 ) -> None:
     files("a.txt", b"<script>alert(1)</script>")
     data = {"p.path": "a.txt", "p.encoding": '"utf-8"', "group": "read-only", "state": "undefined"}
-    page = admin_client.post("/tools/read_file/try", data)
+    page = admin_client.post("/tools/read_file/call/", data)
     execution = Execution.objects.get(organization=organization)
     assert execution.status == "Success"
     assert {"peak-memory", "cpu", "queued"} <= set(notes(page))
@@ -101,8 +97,8 @@ def test_htmx_is_given_the_form_and_the_result(
 ) -> None:
     factories.tool(organization)
     data = {"p.text": "hello", "group": "default"}
-    part = text(admin_client.post("/tools/echo/try", data, headers=htmx("try")))
-    assert part.lstrip().startswith('<section id="try"')
+    part = text(admin_client.post("/tools/echo/call/", data, headers=htmx("play")))
+    assert part.lstrip().startswith('<div id="play"')
     assert "<html" not in part
 
 
@@ -113,7 +109,7 @@ def test_a_call_that_waits_for_a_person_is_shown_as_waiting(
 ) -> None:
     factories.tool(organization, "careful", requires_confirmation=True)
     data = {"p.text": "hello", "group": "default"}
-    headers = htmx("try") if part else {}
-    page = admin_client.post("/tools/careful/try", data, headers=headers)
+    headers = htmx("play") if part else {}
+    page = admin_client.post("/tools/careful/call/", data, headers=headers)
     assert page.status_code == 200
     assert "RequiresConfirmation" in text(page)

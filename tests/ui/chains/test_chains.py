@@ -97,7 +97,7 @@ def test_a_chain_is_rehearsed_and_nothing_is_called(
 ) -> None:
     save(admin_client, CHAIN)
     sent = {"p.text": "hello", "group": "talk", "do": "rehearse"}
-    page = text(admin_client.post("/tools/twice/try", sent))
+    page = text(admin_client.post("/tools/twice/call/", sent))
     assert page.count("data-runs=") == 2 and 'data-runs="unknown"' in page
     assert not organization.executions.exists()
 
@@ -105,9 +105,9 @@ def test_a_chain_is_rehearsed_and_nothing_is_called(
 def test_a_rehearsal_tells_which_steps_would_be_refused(admin_client: Client) -> None:
     save(admin_client, CHAIN)
     sent = {"p.text": "hello", "group": "talk", "do": "rehearse"}
-    assert codes(admin_client.post("/tools/twice/try", sent)) == []
+    assert codes(admin_client.post("/tools/twice/call/", sent)) == []
     admin_client.post("/tools/echo/disable")
-    assert codes(admin_client.post("/tools/twice/try", sent)) == ["tool_disabled"] * 2
+    assert codes(admin_client.post("/tools/twice/call/", sent)) == ["tool_disabled"] * 2
 
 
 def ticked(page: str) -> list[str]:
@@ -123,7 +123,7 @@ def test_the_groups_that_its_steps_need_are_ticked_beforehand(
     )
     save(admin_client, inner.replace("group: [talk]", "group: [inside]"))
     save(admin_client, CHAIN.replace("tool_name: echo", "tool_name: inner", 1))
-    assert ticked(text(admin_client.get("/tools/twice/"))) == ["talk", "far", "inside"]
+    assert ticked(text(admin_client.get("/tools/twice/call/"))) == ["talk", "far", "inside"]
 
 
 def test_no_group_of_a_step_is_ticked_that_was_not_granted(
@@ -132,7 +132,7 @@ def test_no_group_of_a_step_is_ticked_that_was_not_granted(
     factories.tool(organization, "other", group=["far"])
     save(admin_client, CHAIN.replace("tool_name: echo", "tool_name: other", 1))
     client = client_of("tools.execute_tool", granted_groups=["talk"])
-    page = text(client.get("/tools/twice/"))
+    page = text(client.get("/tools/twice/call/"))
     assert ticked(page) == ["talk"] and 'value="far"' not in page
 
 
@@ -158,7 +158,7 @@ def test_a_rehearsal_tells_of_the_chain_itself(
 ) -> None:
     save(admin_client, f"{CHAIN}requires_confirmation: true\n")
     sent = {"p.text": "hello", "group": "talk", "do": "rehearse"}
-    page = text(admin_client.post("/tools/twice/try", sent))
+    page = text(admin_client.post("/tools/twice/call/", sent))
     assert {"chain-itself", "needs-approval"} <= set(notes(page))
     assert not organization.executions.exists()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tools.definitions.tool import read_definition
-from tools.ui.playground.call_form import ParameterForm, parameter_form
+from tools.ui.playground.parameter_form import ParameterForm, parameter_form
 from tools.ui.playground.snippets import code_snippets, curl_snippet, mcp_snippet, python_snippet
 
 

@@ -1,4 +1,4 @@
-"""`/playground/`: who may call what as whom, what is sent, what is shown, what is loaded again."""
+"""The playground, and the tab *Call* of a tool: who may call what as whom, what is sent, what is shown, what is loaded again."""
 
 import html
 import json
@@ -18,7 +18,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tools.execution.admit import admit
 from tools.models import Agent, Execution, Organization, User
-from tools.ui.playground import playground
+from tools.ui.playground import tool_call
 from tools.ui.playground.replay import remove_redactions
 
 IMPERSONATES = ("tools.impersonate_agent", "tools.view_execution")
@@ -28,12 +28,12 @@ FAILS = "def main(parameters):\n    raise ValueError('broken ' + parameters['tex
 @pytest.fixture
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """For calls that are taken back: no worker sees them."""
-    monkeypatch.setattr(playground, "WAIT_S", 0.0)
-    monkeypatch.setattr(playground, "LIVE_WAIT_S", 0.0)
+    monkeypatch.setattr(tool_call, "WAIT_S", 0.0)
+    monkeypatch.setattr(tool_call, "LIVE_WAIT_S", 0.0)
 
 
 def posted_form(**fields: Any) -> dict[str, Any]:
-    usual = {"tool": "echo", "do": "run", "sends": "form", "state": "initial", "group": "default"}
+    usual = {"do": "run", "sends": "form", "state": "initial", "group": "default"}
     return usual | fields
 
 
@@ -43,7 +43,7 @@ def made_calls(user: User) -> Execution:
 
 def sent_json(page: str) -> Any:
     """What stands in the area for JSON."""
-    found = re.search(r'<textarea id="raw"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    found = re.search(r'<textarea name="raw"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
     assert found
     return json.loads(html.unescape(found[1]))
 
@@ -81,7 +81,7 @@ def test_an_agent_that_is_not_ones_is_not_there(
     )
     for client, slug in ((everything, theirs.slug), (everything, "nobody"), (nothing, agent.slug)):
         asked = posted_form(**{"as": slug, "p.text": "x"})
-        answer = getattr(client, method)("/playground/", asked)
+        answer = getattr(client, method)("/tools/echo/call/", asked)
         assert answer.status_code == 404
     assert not organization.executions.exists()
 
@@ -92,7 +92,7 @@ def test_a_call_as_an_agent_is_the_agents(
 ) -> None:
     factories.tool(organization)
     client_of(*IMPERSONATES, "tools.view_tool").post(
-        "/playground/", posted_form(**{"as": agent.slug, "p.text": "x"})
+        "/tools/echo/call/", posted_form(**{"as": agent.slug, "p.text": "x"})
     )
     execution = made_calls(person)
     assert execution.agent == agent
@@ -108,7 +108,7 @@ def test_an_agents_gates_hold_for_a_superuser(
 ) -> None:
     factories.tool(organization, group=["hidden"])
     asked = posted_form(**{"as": agent.slug, "p.text": "x", "group": "hidden"})
-    page = text(admin_client.post("/playground/", asked))
+    page = text(admin_client.post("/tools/echo/call/", asked))
     assert "HTTP 403 Forbidden" in page
     assert "group_not_granted" in page or "groups_not_granted" in page
     assert made_calls(admin_user).status == "PermissionDenied"
@@ -120,11 +120,11 @@ def test_a_tool_that_is_neither_theirs_nor_the_agents_is_not_there(
     factories.tool(organization, group=["hidden"])
     client = client_of(*IMPERSONATES)
     for name in ("echo", "nothing"):
-        assert client.get(f"/playground/?tool={name}&as={agent.slug}").status_code == 404
-        asked = posted_form(**{"tool": name, "as": agent.slug, "p.text": "x"})
-        assert client.post("/playground/", asked).status_code == 404
+        assert client.get(f"/tools/{name}/call/?as={agent.slug}").status_code == 404
+        asked = posted_form(**{"as": agent.slug, "p.text": "x"})
+        assert client.post(f"/tools/{name}/call/", asked).status_code == 404
     found = client.get(f"/playground/?q=echo&as={agent.slug}", headers=htmx("found"))
-    assert found.status_code == 200 and "tool=echo" not in text(found)
+    assert found.status_code == 200 and "/tools/echo/" not in text(found)
 
 
 def test_the_tools_of_the_agent_are_offered(
@@ -134,7 +134,7 @@ def test_the_tools_of_the_agent_are_offered(
     client = client_of(*IMPERSONATES)
     assert "plain_joke" not in text(client.get("/playground/?q=plain_joke", headers=htmx("found")))
     theirs = client.get(f"/playground/?q=plain_joke&as={agent.slug}", headers=htmx("found"))
-    assert "?tool=plain_joke&amp;as=" in text(theirs)
+    assert "/tools/plain_joke/call/?as=" in text(theirs)
 
 
 def test_another_caller_keeps_what_was_filled_in(
@@ -142,7 +142,7 @@ def test_another_caller_keeps_what_was_filled_in(
 ) -> None:
     factories.tool(organization)
     asked = posted_form(**{"as": agent.slug, "p.text": "kept", "do": "as"})
-    page = text(admin_client.post("/playground/", asked, headers=htmx("play")))
+    page = text(admin_client.post("/tools/echo/call/", asked, headers=htmx("play")))
     assert "kept" in page
     assert agent.slug in notes(page)["as-agent"][0]
     assert not organization.executions.exists()
@@ -161,7 +161,7 @@ def test_the_one_that_is_marked_is_sent(
     factories.tool(organization)
     raw = '{"text": "of the JSON"}'
     asked = posted_form(**{"p.text": "of the form", "raw": raw, "sends": sends})
-    page = text(admin_client.post("/playground/", asked))
+    page = text(admin_client.post("/tools/echo/call/", asked))
     assert made_calls(admin_user).parameters == {"text": text_sent}
     assert sent_json(page) == {"text": text_sent}
     assert f'name="p.text" value="{text_sent}"' in page or text_sent in page
@@ -175,9 +175,10 @@ def test_json_that_cannot_be_sent_is_said_at_its_field(
     admin_client: Client, organization: Organization, raw: str
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/playground/", posted_form(raw=raw, sends="json")))
+    page = text(admin_client.post("/tools/echo/call/", posted_form(raw=raw, sends="json")))
     assert "not-called" in notes(page)
-    assert 'aria-describedby="raw-says raw-errors" aria-invalid="true"' in page
+    assert "flaw-raw" in notes(page)
+    assert 'aria-describedby="i-raw_error"' in page and 'aria-invalid="true"' in page
     assert not organization.executions.exists()
 
 
@@ -188,7 +189,7 @@ def test_what_does_not_fit_the_tool_is_said_at_its_field(
     factories.tool(organization, parameters=[number])
     for sends in ("form", "json"):
         asked = posted_form(raw='{"n": "many"}', sends=sends)
-        page = text(admin_client.post("/playground/", asked))
+        page = text(admin_client.post("/tools/echo/call/", asked))
         assert "HTTP 400 Bad Request" in page
         assert "see-fields" in notes(page)
         assert 'name="p.n"' in page
@@ -199,7 +200,7 @@ def test_json_the_form_cannot_hold_is_sent_as_it_stands(
 ) -> None:
     factories.tool(organization)
     raw = '{"text": 7, "more": {"a": [1]}}'
-    page = text(admin_client.post("/playground/", posted_form(raw=raw, sends="json", do="write")))
+    page = text(admin_client.post("/tools/echo/call/", posted_form(raw=raw, sends="json", do="write")))
     assert "form-cannot-hold" in notes(page)
     assert sent_json(page) == {"text": 7, "more": {"a": [1]}}
 
@@ -213,7 +214,7 @@ def test_the_answer_is_the_body_the_agent_gets(
 ) -> None:
     factories.tool(organization)
     page = text(
-        admin_client.post("/playground/", posted_form(**{"as": agent.slug, "p.text": "hé\n"}))
+        admin_client.post("/tools/echo/call/", posted_form(**{"as": agent.slug, "p.text": "hé\n"}))
     )
     assert "HTTP 200 OK" in page
     body = json.loads(notes(page)["body"][0])
@@ -228,7 +229,7 @@ def test_a_refusal_is_the_body_the_agent_gets(
     admin_client: Client, agent: Agent, organization: Organization
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/playground/", posted_form(**{"as": agent.slug, "raw": "{}"},
+    page = text(admin_client.post("/tools/echo/call/", posted_form(**{"as": agent.slug, "raw": "{}"},
                                                         sends="json")))  # fmt: skip
     body = json.loads(notes(page)["body"][0])
     asked = {"parameters": {}, "group": ["default"], "state": "initial"}
@@ -245,7 +246,7 @@ def test_an_open_call_is_followed_only_by_the_user_who_made_it(
 ) -> None:
     factories.tool(organization)
     page = text(
-        admin_client.post("/playground/", posted_form(**{"p.text": "x"}), headers=htmx("play"))
+        admin_client.post("/tools/echo/call/", posted_form(**{"p.text": "x"}), headers=htmx("play"))
     )
     assert "HTTP 202 Accepted" in page
     live = page.split('data-every="1" hx-get="')[1].split('"')[0].replace("&amp;", "&")
@@ -254,7 +255,7 @@ def test_an_open_call_is_followed_only_by_the_user_who_made_it(
     assert "HTTP 202" in text(admin_client.get(unseen, headers=htmx("answer")))
     other = client_of("tools.view_execution")
     assert other.get(unseen, headers=htmx("answer")).status_code == 404
-    assert admin_client.get("/playground/?follow=x").status_code == 404
+    assert admin_client.get("/tools/echo/call/?follow=x").status_code == 404
 
 
 @pytest.mark.usefixtures("_no_waiting")
@@ -263,8 +264,8 @@ def test_an_agents_call_is_followed_only_as_long_as_one_may_read_it(
 ) -> None:
     factories.tool(organization)
     client = client_of(*IMPERSONATES, "tools.view_tool")
-    client.post("/playground/", posted_form(**{"as": agent.slug, "p.text": "x"}))
-    address = f"/playground/?follow={made_calls(person).pk}"
+    client.post("/tools/echo/call/", posted_form(**{"as": agent.slug, "p.text": "x"}))
+    address = f"/tools/echo/call/?follow={made_calls(person).pk}"
     assert client.get(address).status_code == 200
     person.user_permissions.clear()
     assert client.get(address).status_code == 404
@@ -277,13 +278,49 @@ def test_the_call_stands_there_as_code_without_being_made(
 ) -> None:
     factories.tool(organization)
     page = text(
-        admin_client.post("/playground/", posted_form(**{"p.text": "it's $HOME"}, do="write"))
+        admin_client.post("/tools/echo/call/", posted_form(**{"p.text": "it's $HOME"}, do="write"))
     )
     assert not organization.executions.exists()
     assert "http://testserver/api/v1/tools/echo/execute" in page
     assert "$TOOLCRIB_TOKEN" in page
     assert "tcr_" not in page
     assert "tools/call" in page
+
+
+# --- where it was ---
+
+
+def test_the_former_addresses_lead_to_the_tab_of_the_tool(
+    admin_client: Client, agent: Agent, organization: Organization
+) -> None:
+    factories.tool(organization)
+    execution = factories.execution(agent)
+    record = AuditRecord.objects.get(execution_id=execution.pk, code="TOOL.ACCEPT")
+    call = "/tools/echo/call/"
+    for former, now in {
+        "/tools/echo/try": call,
+        "/playground/?tool=echo": call,
+        f"/playground/?tool=echo&as={agent.slug}": f"{call}?as={agent.slug}",
+        f"/playground/?from={execution.pk}": f"{call}?from={execution.pk}",
+        f"/playground/?record={record.pk}": f"{call}?record={record.pk}",
+    }.items():
+        assert admin_client.get(former)["Location"] == now
+    for former in ("/playground/?tool=a%2Fb", f"/playground/?from={uuid4()}", "/playground/?from=x"):
+        assert admin_client.get(former).status_code == 404
+
+
+@pytest.mark.usefixtures("_no_waiting")
+@pytest.mark.parametrize("former", ["/playground/", "/tools/echo/try"])
+def test_a_form_of_a_former_address_is_sent_on(
+    admin_client: Client, admin_user: User, organization: Organization, former: str
+) -> None:
+    factories.tool(organization)
+    sent = posted_form(**{"tool": "echo", "p.text": "x"})
+    answer = admin_client.post(former, sent)
+    assert (answer.status_code, answer["Location"]) == (307, "/tools/echo/call/")
+    admin_client.post(former, sent, follow=True)
+    assert made_calls(admin_user).parameters == {"text": "x"}
+    assert admin_client.post("/playground/", {"do": "run"}).status_code == 400
 
 
 # --- what was called ----------------------------------------------------------------
@@ -297,16 +334,16 @@ def test_ones_last_calls_stand_there_and_load_again(
     asked = posted_form(
         **{"as": agent.slug, "p.text": "again", "group": "write", "other_group": "default"}
     )
-    admin_client.post("/playground/", asked | {"state": "drafting"})
+    admin_client.post("/tools/echo/call/", asked | {"state": "drafting"})
     execution = made_calls(admin_user)
     page = text(admin_client.get("/playground/"))
     assert f"?from={execution.pk}" in page
-    loaded = text(admin_client.get(f"/playground/?from={execution.pk}"))
+    loaded = text(admin_client.get(f"/tools/echo/call/?from={execution.pk}"))
     assert sent_json(loaded) == {"text": "again"}
     assert f'<option value="{agent.slug}" selected>' in loaded
     assert 'value="write" checked' in loaded
     assert 'value="default" checked' in loaded
-    assert 'id="state" name="state" value="drafting"' in loaded
+    assert 'name="state" value="drafting"' in loaded
 
 
 @pytest.mark.usefixtures("_no_waiting")
@@ -314,7 +351,7 @@ def test_calls_of_others_are_not_ones_own(
     admin_client: Client, client_of: Grant, organization: Organization
 ) -> None:
     factories.tool(organization)
-    admin_client.post("/playground/", posted_form(**{"p.text": "x"}))
+    admin_client.post("/tools/echo/call/", posted_form(**{"p.text": "x"}))
     assert "no-calls" in notes(client_of("tools.view_execution").get("/playground/"))
 
 
@@ -333,9 +370,9 @@ def test_the_history_costs_the_same_however_long_it_is(
     admin_client.get("/playground/")
     with django_assert_max_num_queries(16):
         page = text(admin_client.get("/playground/"))
-    assert page.count("?from=") == playground.MOST_HISTORY
+    assert page.count("?from=") == tool_call.MOST_HISTORY
     with django_assert_max_num_queries(20):
-        admin_client.get("/playground/?tool=echo")
+        admin_client.get("/tools/echo/call/")
 
 
 def test_a_call_one_may_not_read_is_not_loaded(
@@ -343,9 +380,9 @@ def test_a_call_one_may_not_read_is_not_loaded(
 ) -> None:
     factories.tool(organization)
     execution = factories.execution(agent)
-    assert client_of().get(f"/playground/?from={execution.pk}").status_code == 404
+    assert client_of().get(f"/tools/echo/call/?from={execution.pk}").status_code == 404
     for garbage in ("x", "00000000-0000-0000-0000-000000000000"):
-        assert client_of().get(f"/playground/?from={garbage}").status_code == 404
+        assert client_of().get(f"/tools/echo/call/?from={garbage}").status_code == 404
 
 
 def test_a_call_of_another_organization_is_not_loaded(
@@ -355,10 +392,10 @@ def test_a_call_of_another_organization_is_not_loaded(
     factories.tool(other)
     factories.tool(organization)
     theirs = factories.execution(factories.agent(other, groups=["default"]))
-    assert admin_client.get(f"/playground/?from={theirs.pk}").status_code == 404
+    assert admin_client.get(f"/tools/echo/call/?from={theirs.pk}").status_code == 404
     record = AuditRecord.objects.filter(execution_id=theirs.pk).latest("id")
-    assert admin_client.get(f"/playground/?record={record.pk}").status_code == 404
-    page = text(admin_client.post("/playground/", posted_form(again=str(theirs.pk), do="write")))
+    assert admin_client.get(f"/tools/echo/call/?record={record.pk}").status_code == 404
+    page = text(admin_client.post("/tools/echo/call/", posted_form(again=str(theirs.pk), do="write")))
     assert str(theirs.pk) not in page
 
 
@@ -368,7 +405,7 @@ def test_a_call_of_an_agent_one_may_not_act_as_would_be_ones_own(
     factories.tool(organization)
     execution = factories.execution(agent)
     client = client_of("tools.view_execution", "tools.view_tool")
-    page = text(client.get(f"/playground/?from={execution.pk}"))
+    page = text(client.get(f"/tools/echo/call/?from={execution.pk}"))
     assert agent.slug in notes(page)["own-call-instead"][0]
     assert 'name="as"' not in page
 
@@ -379,7 +416,7 @@ def test_secrets_are_not_loaded_and_named(
     said = [{"name": name, "type": "String", "description": "d"} for name in ("text", "password")]
     factories.tool(organization, parameters=said)
     execution = factories.execution(agent, text="seen", password="swordfish")
-    page = text(admin_client.get(f"/playground/?from={execution.pk}"))
+    page = text(admin_client.get(f"/tools/echo/call/?from={execution.pk}"))
     assert "swordfish" not in page
     assert sent_json(page) == {"text": "seen"}
     assert "password" in notes(page)["left-empty"][0]
@@ -391,7 +428,7 @@ def test_a_record_of_a_call_is_loaded_by_who_may_open_it(
     factories.tool(organization)
     execution = factories.execution(agent, text="of the record", state="drafting")
     record = AuditRecord.objects.get(execution_id=execution.pk, code="TOOL.ACCEPT")
-    address = f"/playground/?record={record.pk}"
+    address = f"/tools/echo/call/?record={record.pk}"
     seeing = ("tools.view_tool", "audit.view_auditrecord")
     assert client_of(*seeing).get(address).status_code == 403
     assert address not in text(client_of().get(f"/audit/records/{record.pk}/"))
@@ -410,7 +447,7 @@ def test_an_execution_leads_to_the_playground(
     factories.tool(organization)
     execution = factories.execution(agent)
     page = text(admin_client.get(f"/executions/{execution.pk}/"))
-    assert f"/playground/?from={execution.pk}" in page
+    assert f"/tools/echo/call/?from={execution.pk}" in page
 
 
 @pytest.mark.usefixtures("committed", "crib")
@@ -418,14 +455,14 @@ def test_a_failed_call_is_replayed_beside_the_new_one(
     admin_client: Client, admin_user: User, organization: Organization
 ) -> None:
     factories.tool(organization, implementation={"source": FAILS})
-    first = text(admin_client.post("/playground/", posted_form(**{"p.text": "once"})))
+    first = text(admin_client.post("/tools/echo/call/", posted_form(**{"p.text": "once"})))
     failed = made_calls(admin_user)
     assert failed.status == "Failed"
     assert 'id="compared"' not in first
-    loaded = text(admin_client.get(f"/playground/?from={failed.pk}"))
+    loaded = text(admin_client.get(f"/tools/echo/call/?from={failed.pk}"))
     assert f'name="again" value="{failed.pk}"' in loaded
     page = text(
-        admin_client.post("/playground/", posted_form(**{"p.text": "twice"}, again=failed.pk))
+        admin_client.post("/tools/echo/call/", posted_form(**{"p.text": "twice"}, again=failed.pk))
     )
     again = made_calls(admin_user)
     assert again.pk != failed.pk

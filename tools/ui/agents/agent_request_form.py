@@ -1,12 +1,11 @@
-"""`/agent/requests/new/`: ask an agent, as the user or as an agent that they may impersonate. The
-form has values, errors, and the call that it makes.
-"""
+"""`/agent/requests/new/`: ask an agent, as the user or as an agent that they may impersonate."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.conf import settings
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
@@ -38,28 +37,26 @@ from tools.models import Execution, Session
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.ui.agents.agent_choices import called_as_agents
 from tools.ui.agents.agent_requests import PATTERN_LABELS, model_configured, question_line
-from tools.ui.inputs import FormInput, Widget, choices, split_names
-from tools.ui.playground.playground import (
+from tools.ui.playground.call_form import (
+    MOST_GROUPS,
+    CallChoices,
+    CallForm,
     PlaygroundContext,
     playground_context,
 )
+from tools.web.form_fields import NamesField, WholeField, choices
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_request_form.html"
 CONTINUES, REPLAYS = "continues", "replays"
-MOST_OFFERED = 60  # groups and states that the form offers
 MOST_TIME_S = 86_400
 MOST_SHARED, MOST_NAME = 20, 63  # agents, and characters of a name
 _MOST_SESSIONS = 50
-_MONEY = re.compile(r"\d{1,9}(\.\d{1,6})?")
-_SHARE = re.compile(r"0(\.\d{1,6})?|1(\.0{1,6})?")
-_WHOLE_NUMBERS = {
-    "max_iterations": MOST_ITERATIONS,
-    "max_tokens": MOST_TOKENS,
-    "timeout_s": MOST_TIME_S,
-}
-_TEXTS = ("question", "pattern", "model", "max_cost")
+_MONEY = re.compile(r"\A\d{1,9}(\.\d{1,6})?\Z", re.ASCII)
+_SHARE = re.compile(r"\A(0(\.\d{1,6})?|1(\.0{1,6})?)\Z", re.ASCII)
+_NOT_OFFERED = {"invalid_choice": "This cannot be chosen. Choose one of the list."}
+_COPIED = ("pattern", "model", "max_cost", "max_iterations", "max_tokens", "confidence")
 _PLACEHOLDER = "?"  # placeholder for a question
 
 
@@ -71,250 +68,183 @@ class ToolboxPreview:
     why_not: str = ""
 
 
-@dataclass
-class AgentRequestForm:
+def _whole(most: int, **options: Any) -> WholeField:
+    said = f"Give a whole number from 1 to {most:,}."
+    errors = dict.fromkeys(("invalid", "min_value", "max_value"), said)
+    return WholeField(min_value=1, max_value=most, required=False, error_messages=errors, **options)
+
+
+class AgentRequestForm(CallForm):
     """`kind` says whether the run continues or replays another one, whose groups and state it then
     uses."""
 
-    playground: PlaygroundContext
-    inputs: dict[str, FormInput]
-    groups: list[str]
-    offered: list[str]
-    state: str
-    states: list[str]
-    kind: str = ""
-    earlier: Execution | None = None
-    other: str = ""
-    refusal: ToolcribError | None = None
-    flaws: list[dict[str, str]] = field(default_factory=list)
+    question = forms.CharField(
+        label="Question",
+        max_length=MOST_QUESTION,
+        widget=forms.Textarea({"rows": 3}),
+        help_text="What it is to find out or to do. Its tools are all it has.",
+        error_messages={
+            "required": "Write what the agent is to find out or to do.",
+            "max_length": f"It has more than {MOST_QUESTION:,} characters. Say less.",
+        },
+    )
+    session = forms.ChoiceField(
+        label="Session",
+        required=False,
+        error_messages=_NOT_OFFERED,
+        help_text="In a session, groups and state are the session's.",
+    )
+    pattern = forms.ChoiceField(
+        label="Pattern",
+        choices=PATTERN_LABELS.items(),
+        initial=REACT,
+        error_messages=_NOT_OFFERED,
+        help_text="By a plan, it says how sure it is of each step before it takes any.",
+    )
+    confidence = forms.RegexField(
+        _SHARE,
+        label="Ask a person below",
+        required=False,
+        initial=f"{THRESHOLD:g}",
+        error_messages={"invalid": "Give a number from 0 to 1, such as 0.7."},
+        help_text="Of a plan: steps that are less sure than this wait for a person.",
+    )
+    model = forms.ChoiceField(label="Model", required=False, error_messages=_NOT_OFFERED)
+    shared_with = NamesField(
+        label="Shared with",
+        most=MOST_SHARED,
+        longest=MOST_NAME,
+        help_text="Agents that may go on from it, with commas between them. They need the same"
+        " rights.",
+    )
+    max_iterations = _whole(
+        MOST_ITERATIONS,
+        label="Turns",
+        initial=ITERATIONS,
+        help_text=f"At most {MOST_ITERATIONS}. In the last one it gives the best answer it has.",
+    )
+    max_tokens = _whole(
+        MOST_TOKENS,
+        label="Tokens",
+        initial=TOKENS,
+        help_text="Of all it asks the model and is told.",
+    )
+    timeout_s = _whole(MOST_TIME_S, label="Seconds", help_text="Empty: what the tool allows.")
+    max_cost = forms.RegexField(
+        _MONEY,
+        label="Money",
+        required=False,
+        error_messages={"invalid": "Give an amount such as 2.50."},
+        help_text="Empty: what its caller's budget allows.",
+    )
 
-    @property
-    def flawed(self) -> bool:
-        return any(one.errors for one in self.inputs.values())
+    def __init__(self, request: PageRequest, data: QueryDict) -> None:
+        """Raises `NotFound` for an agent or an earlier run that is not the user's."""
+        playground = playground_context(request, data.get("as", ""))
+        self.kind, self.earlier = _earlier_run(playground, data)
+        super().__init__(request, playground, _choices(playground), _copied(self.earlier))
 
-    @property
-    def budgets(self) -> list[FormInput]:
-        return [self.inputs[name] for name in (*_WHOLE_NUMBERS, "max_cost")]
+    def build(self) -> None:
+        question, fields = self.fields["question"], self.fields
+        if self.kind == CONTINUES:
+            question.label = "Follow-up question"
+            question.help_text = "It knows the steps of the request it goes on from."
+        question.required = self.kind != REPLAYS
+        usual = f"The installation's ({settings.LLM_MODEL or 'none'})"
+        models = [("", usual), *choices(agent_requests.available_models())]
+        fields["model"].choices = models  # type: ignore[attr-defined]
+        fields["session"].choices = _session_choices(self.playground)  # type: ignore[attr-defined]
+        super().build()
+        short = "state" not in self.data  # of the page of the earlier run: the rest is as usual
+        for name, field in self.fields.items():
+            if self.is_bound and name not in self.data and (short or name != "group"):
+                initial = field.prepare_value(self.get_initial_for_field(field, name))
+                self.data.setlist(name, initial if isinstance(initial, list) else [initial or ""])
 
-    def fill(self, data: QueryDict) -> None:
-        """Read the submitted values, which stay in the form."""
-        for name, one in self.inputs.items():
-            if name in data:
-                one.value = _clean_text(str(data[name]))[: MOST_QUESTION + 1]
-        if "state" in data:
-            self.groups = [_clean_text(name)[:100] for name in data.getlist("group")][:MOST_OFFERED]
-            self.other = _clean_text(data.get("other_group", ""))[:100]
-            self.state = _clean_text(str(data["state"]))[:100] or DEFAULT_STATE
+    def act(self, changes: dict[str, Any]) -> Execution:
+        given = {name: changes[name] for name in ("question", *_COPIED, "shared_with")}
+        plans = given["pattern"] == PLAN and given["confidence"]
+        given["confidence"] = float(given["confidence"]) if plans else None
+        timeout_s = changes["timeout_s"]
+        call = self.call(
+            {name: value for name, value in given.items() if value not in ("", None, [])},
+            None if timeout_s is None else float(timeout_s),
+        )
+        return answer.execute(caller=self.playground.caller, call=call, wait_s=0.0)
 
-    def check(self) -> None:
-        """Set the error of each invalid value."""
-        self._check_question()
-        for name, most in _WHOLE_NUMBERS.items():
-            _check_whole(self.inputs[name], most)
-        _check_form(self.inputs["max_cost"], _MONEY, "Give an amount such as 2.50.")
-        _check_form(self.inputs["confidence"], _SHARE, "Give a number from 0 to 1, such as 0.7.")
-        for name in ("pattern", "model", "session"):
-            _check_choice(self.inputs[name])
-        _check_names(self.inputs["shared_with"])
-
-    def call(self) -> Call:
-        """The call of a valid form. Raises as `actions.call_of` does."""
-        time = self.inputs["timeout_s"].value.strip()
-        return self._call(self._parameters(), float(time) if time else None)
-
-    def call_so_far(self) -> Call:
-        """A call with the same groups and state, for a form that may be invalid. Raises the
-        same."""
-        return self._call({"question": _PLACEHOLDER} | self._follows())
-
-    def refuse(self, refusal: ToolcribError) -> None:
-        """Set the refusal at the field that it is about."""
-        self.refusal = refusal
-        for flaw in refusal.details.get("errors") or []:
-            self._place(str(flaw.get("place", "")).strip("/"), str(flaw.get("message", "")))
-        if about := self.inputs.get(str(refusal.details.get("field", ""))):
-            about.errors.append(refusal.message)
-
-    def _place(self, place: str, message: str) -> None:
-        owner = self.inputs.get(place.partition("/")[0])
-        if owner is None:
-            self.flaws.append({"field": place, "message": message})
-        else:
-            owner.errors.append(message)
-
-    def _check_question(self) -> None:
-        one = self.inputs["question"]
-        if len(one.value) > MOST_QUESTION:
-            one.errors.append(f"It has more than {MOST_QUESTION:,} characters. Say less.")
-        elif not one.value.strip() and self.kind != REPLAYS:
-            one.errors.append("Write what the agent is to find out or to do.")
-
-    def _call(self, parameters: dict[str, Any], timeout_s: float | None = None) -> Call:
-        own = self.kind == ""
-        session = self.inputs["session"].value if own else ""
-        outside = own and not session
+    def call(self, parameters: dict[str, Any], timeout_s: float | None = None) -> Call:
+        """Raises as `agent_requests.build_call` does."""
+        session = "" if self.kind else str(self["session"].value() or "")
+        outside = not self.kind and not session
         wanted = AgentRunRequest(
-            parameters,
-            group=self._requested_groups() if outside else None,
-            state=self.state if outside else None,
+            parameters | ({self.kind: str(self.earlier.pk)} if self.earlier else {}),
+            group=self.requested_groups if outside else None,
+            state=self.requested_state if outside else None,
             session=session or None,
             timeout_s=timeout_s,
         )
         return agent_requests.build_call(self.playground.caller, wanted)
 
-    def _parameters(self) -> dict[str, Any]:
-        given: dict[str, Any] = {name: self.inputs[name].value.strip() for name in _TEXTS}
-        given |= {
-            name: _parse_number(self.inputs[name]) for name in ("max_iterations", "max_tokens")
-        }
-        if given["pattern"] == PLAN and self.inputs["confidence"].value.strip():
-            given["confidence"] = float(self.inputs["confidence"].value)
-        given["shared_with"] = split_names(self.inputs["shared_with"].value)
-        known = {name: one for name, one in given.items() if one not in ("", None, [])}
-        return known | self._follows()
+    def place_refusal(self, refusal: ToolcribError) -> None:
+        for flaw in refusal.details.get("errors") or []:
+            place = str(flaw.get("place", "")).strip("/")
+            if (name := place.partition("/")[0]) in self.fields:
+                self.add_error(name, str(flaw.get("message", "")))
+            else:
+                self.flaws.append({"field": place, "message": str(flaw.get("message", ""))})
+        if (about := str(refusal.details.get("field", ""))) in self.fields:
+            self.add_error(about, refusal.message)
 
-    def _follows(self) -> dict[str, str]:
-        return {self.kind: str(self.earlier.pk)} if self.earlier is not None else {}
-
-    def _requested_groups(self) -> list[str]:
-        other = [self.other] if self.other and self.other not in self.groups else []
-        return self.groups + other
+    def toolbox_preview(self) -> ToolboxPreview:
+        """The tools as of now; every gate is evaluated again for each call."""
+        if str(self["session"].value() or "") not in dict(self.fields["session"].choices):
+            return ToolboxPreview(why_not="Choose a session of the list.")
+        try:
+            call = self.call({"question": _PLACEHOLDER})
+            caller, asked = self.playground.caller, _effective_request(call)
+            question = str(self["question"].value() or "")
+            return ToolboxPreview(
+                build_toolbox(caller, asked, snapshot_for(caller, call.session), question)
+            )
+        except ToolcribError as refusal:
+            return ToolboxPreview(why_not=refusal.message)
 
 
 @proof(Proof.NOT_NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def create_request(request: PageRequest) -> HttpResponseBase:
-    data = request.POST if request.method == "POST" else request.GET
-    request_form = initial_form(playground_context(request, data.get("as", "")), data)
-    if request.method != "POST":
-        return _render_form(request, request_form)
-    usual = request_form.groups
-    request_form.fill(data)
-    if data.get("do") == "as":
-        request_form.groups, request_form.other = usual, ""
-    elif data.get("do") != "preview":
-        return _send_request(request, request_form)
-    return _render_form(request, request_form)
+    """Redirects to the page of the request; shows the form again where it is refused."""
+    form = AgentRequestForm(request, request.POST if request.method == "POST" else request.GET)
+    do = request.POST.get("do")
+    if do == "as":
+        form.change_caller()
+    elif do == "preview":
+        form.show_typed()
+    elif model_configured() and form.save():
+        return redirect("agent-request", request_id=form.result.pk)
+    return _render_form(request, form)
 
 
-def _question_inputs(kind: str) -> list[FormInput]:
-    label, about = "Question", "What it is to find out or to do. Its tools are all it has."
-    if kind == CONTINUES:
-        label, about = "Follow-up question", "It knows the steps of the request it goes on from."
-    return [FormInput("question", label, Widget.AREA, help=about, required=kind != REPLAYS)]
-
-
-def _option_inputs(playground: PlaygroundContext) -> list[FormInput]:
-    usual = settings.LLM_MODEL or "none"
-    mine = Session.objects.filter(
-        organization_id=playground.caller.organization_id, user_id=playground.caller.user_id
-    )
-    open_ones = [(str(one.pk), _session_label(one)) for one in mine.open()[:_MOST_SESSIONS]]
-    return [
-        FormInput("session", "Session", Widget.SELECT, value="",
-              options=(("", "One of its own, closed at its end"), *open_ones),
-              help="In a session, groups and state are the session's."),
-        FormInput("pattern", "Pattern", Widget.SELECT, value=REACT,
-              options=tuple(PATTERN_LABELS.items()),
-              help="By a plan, it says how sure it is of each step before it takes any."),
-        FormInput("confidence", "Ask a person below", value=f"{THRESHOLD:g}",
-              help="Of a plan: steps that are less sure than this wait for a person."),
-        FormInput("model", "Model", Widget.SELECT, value="",
-              options=(("", f"The installation's ({usual})"),
-                       *choices(agent_requests.available_models()))),
-        FormInput("shared_with", "Shared with",
-              help="Agents that may go on from it, with commas between them. They need the same"
-              " rights."),
-    ]  # fmt: skip
-
-
-def _budget_inputs() -> list[FormInput]:
-    return [
-        FormInput("max_iterations", "Turns", value=str(ITERATIONS),
-              help=f"At most {MOST_ITERATIONS}. In the last one it gives the best answer it has."),
-        FormInput("max_tokens", "Tokens", value=str(TOKENS),
-              help="Of all it asks the model and is told."),
-        FormInput("timeout_s", "Seconds", help="Empty: what the tool allows."),
-        FormInput("max_cost", "Money", help="Empty: what its caller's budget allows."),
-    ]  # fmt: skip
-
-
-def initial_form(playground: PlaygroundContext, data: QueryDict) -> AgentRequestForm:
-    """A form with the defaults, or with the values of the run that it continues. Raises
-    `NotFound`."""
-    kind, earlier = _earlier_run(playground, data)
-    offered, usual = _offered_groups(playground)
-    states = _offered_states(playground)
-    request_form = AgentRequestForm(
-        playground,
-        _form_inputs(kind, playground),
-        usual,
-        offered,
-        DEFAULT_STATE,
-        states,
-        kind,
-        earlier,
-    )
-    if earlier is not None:
-        _copy_context(request_form, earlier)
-    return request_form
-
-
-def _send_request(request: PageRequest, request_form: AgentRequestForm) -> HttpResponseBase:
-    """Send the request and redirect to its page; show the form again where it is refused."""
-    request_form.check()
-    if request_form.flawed or not model_configured():
-        return _render_form(request, request_form, sent=True)
-    try:
-        call = request_form.call()
-        made = answer.execute(caller=request_form.playground.caller, call=call, wait_s=0.0)
-    except ToolcribError as refusal:
-        request_form.refuse(refusal)
-        return _render_form(request, request_form, sent=True)
-    return redirect("agent-request", request_id=made.pk)
-
-
-def _render_form(
-    request: PageRequest, request_form: AgentRequestForm, *, sent: bool = False
-) -> HttpResponse:
-    refusal = request_form.refusal
+def _render_form(request: PageRequest, form: AgentRequestForm) -> HttpResponse:
     context = {
-        "request_form": request_form,
-        "item": request_form.inputs,
-        "sent": sent,
-        "agent": request_form.playground.agent,
-        "agents": called_as_agents(request, request_form.playground.agent),
+        "form": form,
+        "agent": form.playground.agent,
+        "agents": called_as_agents(request, form.playground.agent),
         "ready": model_configured(),
-        "preview": _preview(request_form),
-        "refused_as": refusal.details.get("execution_id") if refusal else None,
-        "earlier": _earlier_question(request, request_form),
+        "preview": form.toolbox_preview(),
+        "refused_as": form.refusal.details.get("execution_id") if form.refusal else None,
+        "earlier": _earlier_question(request, form.earlier),
     }
     if request.htmx and request.htmx.target == "toolbox":
         return render(request, f"{PAGE}#toolbox", context)
-    return render(request, PAGE, context, status=refusal.http_status if refusal else 200)
+    return render(request, PAGE, context, status=form.status)
 
 
-def _earlier_question(request: PageRequest, request_form: AgentRequestForm) -> object:
-    if request_form.earlier is None:
+def _earlier_question(request: PageRequest, earlier: Execution | None) -> object:
+    if earlier is None:
         return None
-    question = str(request_form.earlier.parameters.get("question", ""))
-    return question_line(question, request.caller.organization)
-
-
-def _preview(request_form: AgentRequestForm) -> ToolboxPreview:
-    """The tools as of now; every gate is evaluated again for each call."""
-    if request_form.inputs["session"].value not in dict(request_form.inputs["session"].options):
-        return ToolboxPreview(why_not="Choose a session of the list.")
-    question = request_form.inputs["question"].value
-    try:
-        call = request_form.call_so_far()
-        caller, asked = request_form.playground.caller, _effective_request(call)
-        return ToolboxPreview(
-            build_toolbox(caller, asked, snapshot_for(caller, call.session), question)
-        )
-    except ToolcribError as refusal:
-        return ToolboxPreview(why_not=refusal.message)
+    return question_line(str(earlier.parameters.get("question", "")), request.caller.organization)
 
 
 def _effective_request(call: Call) -> EffectiveRequest:
@@ -324,33 +254,32 @@ def _effective_request(call: Call) -> EffectiveRequest:
     return EffectiveRequest.from_options(session.groups, session.state)
 
 
-def _offered_groups(playground: PlaygroundContext) -> tuple[list[str], list[str]]:
-    """The groups that are offered, and those of them that are checked initially."""
+def _choices(playground: PlaygroundContext) -> CallChoices:
     granted = sorted(playground.caller.granted_groups - {WILDCARD})
     if WILDCARD in playground.caller.granted_groups:
         granted = [WILDCARD, *sorted({DEFAULT_GROUP, *playground.snapshot.groups})]
     usual = [DEFAULT_GROUP] if DEFAULT_GROUP in granted else granted[:1]
-    return list(dict.fromkeys([*usual, *granted]))[:MOST_OFFERED], usual
-
-
-def _offered_states(playground: PlaygroundContext) -> list[str]:
     tools = visible_tools(playground.viewer, playground.snapshot)
-    named = {state for one in tools for state in one.definition.states} - {WILDCARD}
-    return sorted(named | {DEFAULT_STATE})[:MOST_OFFERED]
+    states = {state for one in tools for state in one.definition.states} - {WILDCARD}
+    return CallChoices(
+        usual,
+        list(dict.fromkeys([*usual, *granted]))[:MOST_GROUPS],
+        DEFAULT_STATE,
+        sorted(states | {DEFAULT_STATE})[:MOST_GROUPS],
+    )
+
+
+def _session_choices(playground: PlaygroundContext) -> list[tuple[str, str]]:
+    mine = Session.objects.filter(
+        organization_id=playground.caller.organization_id, user_id=playground.caller.user_id
+    )
+    labels = [(str(one.pk), _session_label(one)) for one in mine.open()[:_MOST_SESSIONS]]
+    return [("", "One of its own, closed at its end"), *labels]
 
 
 def _session_label(session: Session) -> str:
     opened = f"{session.created_at:%d %b %H:%M}"
     return f"{session.state}, of {opened}, {', '.join(session.groups)}"[:90]
-
-
-def _form_inputs(kind: str, playground: PlaygroundContext) -> dict[str, FormInput]:
-    found = (
-        *_question_inputs(kind),
-        *_option_inputs(playground),
-        *_budget_inputs(),
-    )
-    return {one.key: one for one in found}
 
 
 def _earlier_run(playground: PlaygroundContext, data: QueryDict) -> tuple[str, Execution | None]:
@@ -368,45 +297,14 @@ def _parse_id(text: str) -> UUID:
         raise NotFound("There is no such request of an agent among yours.") from None
 
 
-def _copy_context(request_form: AgentRequestForm, earlier: Execution) -> None:
-    """Copy the pattern, model and budgets of the earlier run."""
+def _copied(earlier: Execution | None) -> dict[str, Any]:
+    """The pattern, model and budgets of the earlier run."""
+    if earlier is None:
+        return {}
     given = earlier.parameters
-    for name in ("pattern", "model", "max_cost", "max_iterations", "max_tokens", "confidence"):
-        if isinstance(given.get(name), str | int | float) and name in request_form.inputs:
-            request_form.inputs[name].value = str(given[name])
+    copied = {
+        name: given[name] for name in _COPIED if isinstance(given.get(name), str | int | float)
+    }
     if (asked_s := earlier.options.get("timeout_s")) is not None:
-        request_form.inputs["timeout_s"].value = f"{float(asked_s):g}"
-
-
-def _clean_text(text: str) -> str:
-    """Converts the line ends of browsers to a newline."""
-    return text.replace("\r\n", "\n")
-
-
-def _parse_number(one: FormInput) -> int | None:
-    return int(one.value) if one.value.strip() else None
-
-
-def _check_whole(one: FormInput, most: int) -> None:
-    text = one.value.strip()
-    good = text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most
-    if text and not good:
-        one.errors.append(f"Give a whole number from 1 to {most:,}.")
-
-
-def _check_form(one: FormInput, form: re.Pattern[str], says: str) -> None:
-    if one.value.strip() and not form.fullmatch(one.value.strip()):
-        one.errors.append(says)
-
-
-def _check_names(one: FormInput) -> None:
-    names = split_names(one.value)
-    if len(names) > MOST_SHARED or any(len(name) > MOST_NAME for name in names):
-        one.errors.append(
-            f"Name at most {MOST_SHARED} agents, each with at most {MOST_NAME} characters."
-        )
-
-
-def _check_choice(one: FormInput) -> None:
-    if one.value not in dict(one.options):
-        one.errors.append("This cannot be chosen. Choose one of the list.")
+        copied["timeout_s"] = f"{float(asked_s):g}"
+    return copied

@@ -8,12 +8,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
-from django.http import Http404, HttpResponse, QueryDict
-from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tool
@@ -25,21 +24,18 @@ from tools.catalog.signatures.verification import Evidence
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.differences import make_value_visible
-from tools.errors import ToolcribError
-from tools.execution import answer
-from tools.execution.call import Call
 from tools.insight.explain import Explanation
 from tools.insight.tool_reach import MOST_AGENTS, agents_that_reach, known_callers
 from tools.insight.workflow_findings import findings_about
-from tools.models import Agent, Execution, ToolVersion
+from tools.models import Agent, ToolVersion
 from tools.policy.questions import EffectiveRequest
 from tools.shapes.scalars import money
 from tools.ui.catalog.tool_versions import signature_problem, upstream_context, versions_context
-from tools.ui.chains.chains import draw_definition, dry_run_lines, has_dry_run
+from tools.ui.chains.chains import draw_definition, has_dry_run
 from tools.ui.display import diff_definitions, pretty
-from tools.ui.executions.executions import execution_context
 from tools.ui.home.usage import usage_charts
-from tools.ui.playground.call_form import PlaygroundAttempt, default_state, new_attempt
+from tools.ui.playground.call_form import default_state
+from tools.ui.playground.parameter_form import parameter_form
 from tools.ui.workflow.explanations import GATE_LABELS
 from tools.ui.workflow.workflow import finding_row
 from tools.usage.usage_reports import (
@@ -50,7 +46,6 @@ from tools.usage.usage_reports import (
     usage_report,
 )
 from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/tool.html"
 WAIT_S = 20.0
@@ -87,29 +82,26 @@ class ToolUsageDay:
 @page
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
-    return _render_tool(request, tool, new_attempt(tool, request.caller, snapshot_of(request)))
-
-
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
-def try_tool(request: PageRequest, name: str) -> HttpResponseBase:
-    """Call the tool through the execution pipeline, as the logged-in user."""
-    if request.method == "GET":
-        return redirect("tool", name=name)
-    tool = visible_tool(request.caller, snapshot_of(request), name)
-    attempt = new_attempt(tool, request.caller, snapshot_of(request))
-    attempt.fill(request.POST)
-    parameters = attempt.form.parameters()
-    if not attempt.form.flawed and _is_dry_run(tool, request.POST):
-        _run_dry(request, tool, attempt, parameters)
-    elif not attempt.form.flawed:
-        call = Call(tool.name, parameters, group=attempt.requested_groups, state=attempt.state)
-        _call_tool(request.caller, attempt, call, LIVE_WAIT_S if request.htmx else WAIT_S)
-    if request.htmx:
-        context = {"tool": tool, "attempt": attempt, "drawing": has_dry_run(tool)}
-        return render(request, f"{TEMPLATE}#try", context)
-    return _render_tool(request, tool, attempt)
+    raw = tool.definition.raw
+    row = find_tool(request.user.organization, tool.name)
+    context = {
+        "tool": tool,
+        "raw": raw,
+        "parameters": parameter_form(raw).fields,
+        "may_change": may(request.caller, "change_tool"),
+        "may_export": may(request.caller, "view_tool"),
+        "here": request.path,
+        "input_schema": pretty(raw["input_schema"]),
+        "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
+        "facts": _facts(tool),
+        "findings": _finding_rows(request, tool),
+        "groups": _group_rows(tool, snapshot_of(request)),
+        "users": _agents_with_access(request, tool),
+        "upstream": upstream_context(row),
+        "drawing": draw_definition(raw) if has_dry_run(tool) else None,
+        **versions_context(request, row),
+    }
+    return render(request, TEMPLATE, context)
 
 
 @require_safe
@@ -186,31 +178,6 @@ def usage_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, "catalog/tool_usage.html", context)
 
 
-def _render_tool(
-    request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt
-) -> HttpResponse:
-    raw = tool.definition.raw
-    row = find_tool(request.user.organization, tool.name)
-    context = {
-        "tool": tool,
-        "raw": raw,
-        "attempt": attempt,
-        "may_change": may(request.caller, "change_tool"),
-        "may_export": may(request.caller, "view_tool"),
-        "here": request.path if request.method == "GET" else "",
-        "input_schema": pretty(raw["input_schema"]),
-        "output_schema": pretty(raw["output_schema"]) if raw["output_schema"] else "",
-        "facts": _facts(tool),
-        "findings": _finding_rows(request, tool),
-        "groups": _group_rows(tool, snapshot_of(request)),
-        "users": _agents_with_access(request, tool),
-        "upstream": upstream_context(row),
-        "drawing": draw_definition(raw) if has_dry_run(tool) else None,
-        **versions_context(request, row),
-    }
-    return render(request, TEMPLATE, context)
-
-
 def _agents_with_access(request: PageRequest, tool: CatalogTool) -> dict[str, Any] | None:
     """The agents that can use the tool; None for users who may not view agents and tools."""
     if not (may(request.caller, "view_agent") and may(request.caller, "view_tool")):
@@ -256,28 +223,6 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
         ("Arguments", raw["argument_validation"]),
         ("In a model's context", f"about {tool.definition.token_price:,} tokens"),
     ]
-
-
-def _is_dry_run(tool: CatalogTool, data: QueryDict) -> bool:
-    return data.get("do") == "rehearse" and has_dry_run(tool)
-
-
-def _run_dry(
-    request: PageRequest, tool: CatalogTool, attempt: PlaygroundAttempt, parameters: dict[str, Any]
-) -> None:
-    asked = EffectiveRequest.from_options(attempt.requested_groups, attempt.state)
-    attempt.rehearsal = dry_run_lines(request.caller, tool, parameters, asked, snapshot_of(request))
-
-
-def _call_tool(caller: Caller, attempt: PlaygroundAttempt, call: Call, wait_s: float) -> None:
-    try:
-        execution = answer.execute(caller=caller, call=call, wait_s=wait_s)
-    except ToolcribError as refusal:
-        recorded = attempt.refused(refusal)
-        attempt.execution = execution_context(recorded) if recorded else None
-    else:
-        written = Execution.objects.get(pk=execution.pk)  # its times are the database's
-        attempt.execution = execution_context(written)
 
 
 def _agent_rows(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[ToolAgentRow]:

@@ -205,7 +205,7 @@ def _save_or_render(request: PageRequest, draft: ChainDraft) -> HttpResponseBase
         return _render_form(request, draft, status=error.http_status)
     if saved is None:
         return _render_form(request, draft, status=409)
-    messages.success(request, f"{saved.name} is kept. Try it below.")
+    messages.success(request, f"{saved.name} is saved. Try it under Call.")
     return redirect("tool", name=saved.name)
 
 

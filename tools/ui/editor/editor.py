@@ -34,6 +34,7 @@ from tools.ui.editor.argument_table import MOVES, NotAsTable, arrange_rows, rows
 from tools.ui.editor.argument_text import synchronize, write_as, write_text
 from tools.ui.editor.tool_drafts import ToolDraft, definition_from, draft_from, draft_of, new_draft
 from tools.ui.inputs import FormInput, Widget, form_values, parse_json_input
+from tools.web.one_time import done_here
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
@@ -208,11 +209,12 @@ def _handle_form(request: PageRequest, draft: ToolDraft, tool: Tool | None) -> H
 def _test_draft(
     request: PageRequest, draft: ToolDraft, definition: dict[str, Any], tool: Tool | None
 ) -> HttpResponse:
-    """Run the draft in the sandbox. Saves nothing."""
+    """Run the draft in the sandbox, once for each form. Saves nothing."""
     test = read_test(form_values(request.POST))
-    if _read_draft(draft, definition):
+    if _read_draft(draft, definition) and not request.repeated:
         run_test(request, test, definition, tool)
-    return _render_editor(request, draft, tool, test=test)
+    shown = _render_editor(request, draft, tool, test=test)
+    return done_here(shown) if test.ran else shown
 
 
 def _arrange(what: str) -> Callable[[ToolDraft, str], None]:

@@ -1,171 +1,133 @@
-"""The form that calls a tool: the fields of its JSON Schema, and the groups and the state of the
-call.
+"""A call that a person makes by hand: as whom, in which groups and in which state."""
 
-The form refuses only values that cannot be sent, such as broken JSON. The execution pipeline
-validates the parameters, as it does for an agent.
-"""
-
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from django.http import QueryDict
+from django import forms
 
+from tools.accounts.callers import caller_at_playground
+from tools.accounts.user_permissions import may
+from tools.authorization.listings import visible_tool
+from tools.authorization.pins import snapshot_for
 from tools.catalog.snapshot import CatalogTool, Snapshot
 from tools.definitions.callers import Caller
 from tools.definitions.texts.names import WILDCARD
-from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import ToolcribError
-from tools.models import Execution
 from tools.policy.questions import DEFAULT_STATE
-from tools.ui.display import pretty
+from tools.web.form_fields import LONGEST_NAME, Checkboxes, choices
+from tools.web.forms import ActionForm
+from tools.web.pages import PageRequest, address_of
 
-PREFIX = "p."
-REST = "rest"
-_LONG_NAMES = re.compile(r"content|body|text|source|query|message|prompt", re.IGNORECASE)
-_WIDGETS = {"integer": "number", "number": "number", "boolean": "select", "string": "text"}
-_INTEGER = re.compile(r"[+-]?\d{1,17}")
-_REQUIRED = re.compile(r'^"(.+)" is a required property')
+MOST_GROUPS = 60  # of one call
 
 
-@dataclass
-class ParameterField:
-    """One parameter as a widget: `text`, `area`, `number`, `select` or `json`."""
+@dataclass(frozen=True)
+class PlaygroundContext:
+    """The user of the playground, and the caller that they call as."""
 
-    name: str
-    kind: str
-    widget: str
-    required: bool
-    description: str
-    constraint: str = ""
-    value: str = ""
-    options: list[tuple[str, str]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    person: Caller
+    agent: str
+    caller: Caller
+    snapshot: Snapshot
 
     @property
-    def key(self) -> str:
-        return PREFIX + self.name
+    def viewer(self) -> Caller:
+        """Whose tools are offered: the user's if they may view every tool, else the caller's."""
+        return self.person if may(self.person, "view_tool") else self.caller
+
+    def tool(self, name: str) -> CatalogTool:
+        """Raises `NotFound`, also for a tool that the viewer may not see."""
+        return visible_tool(self.viewer, self.snapshot, name)
 
 
-@dataclass
-class ParameterForm:
-    """`rest` has the properties that the schema allows without naming them."""
+@dataclass(frozen=True)
+class CallChoices:
+    """What a form offers, and what of it is chosen at first."""
 
-    fields: list[ParameterField]
-    rest: ParameterField | None
-
-    @property
-    def all_fields(self) -> list[ParameterField]:
-        return self.fields + ([self.rest] if self.rest else [])
-
-    @property
-    def flawed(self) -> bool:
-        return any(item.errors for item in self.all_fields)
-
-    def fill(self, data: Mapping[str, str]) -> None:
-        for item in self.all_fields:
-            # A browser sends the line ends of RFC 2046; the tool gets them as typed.
-            item.value = data.get(item.key, "").replace("\r\n", "\n")
-
-    def parameters(self) -> dict[str, Any]:
-        """The submitted values. An invalid field has its error in `errors`."""
-        wanted: dict[str, Any] = {}
-        for item in self.fields:
-            if item.value != "" or (item.required and item.kind == "string"):
-                wanted[item.name] = _parse_value(item)
-        if self.rest and self.rest.value.strip():
-            more = _parse_json(self.rest)
-            if isinstance(more, dict):
-                return more | wanted
-            self.rest.errors = self.rest.errors or ["Give a JSON object such as {}."]
-        return wanted
-
-    def load(self, parameters: Mapping[str, Any]) -> bool:
-        """Fill in the arguments of a call; returns whether the fields can represent all of them."""
-        left = dict(parameters)
-        for item in self.fields:
-            item.value = _format_value(item, left.pop(item.name)) if item.name in left else ""
-        if self.rest:
-            self.rest.value = pretty(left) if left else ""
-        held = self.parameters()
-        for item in self.all_fields:
-            item.errors = []
-        return json.dumps(held, sort_keys=True) == json.dumps(dict(parameters), sort_keys=True)
-
-    def place(self, flaws: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Set each error at its field; errors that belong to no field are returned."""
-        named = {item.name: item for item in self.fields}
-        left = []
-        for flaw in flaws:
-            owner = named.get(_error_parameter(flaw))
-            if owner is None:
-                left.append(flaw)
-            else:
-                owner.errors.append(_error_text(flaw))
-        return left
-
-
-@dataclass
-class PlaygroundAttempt:
-    """The try-it form, and the result of its call."""
-
-    form: ParameterForm
     groups: list[str]
     offered: list[str]
     state: str
     states: list[str]
-    execution: dict[str, Any] | None = None
-    rehearsal: list[dict[str, Any]] | None = None
+
+
+class GroupsField(forms.MultipleChoiceField):
+    """Any group may be named: the pipeline refuses those that were not granted."""
+
+    def valid_value(self, value: str) -> bool:
+        return True
+
+
+class CallForm(ActionForm):
+    """Its action is the call. Errors of parameters that are no fields of it are `flaws`."""
+
+    group = GroupsField(label="Groups", required=False, widget=Checkboxes({"class": "mono"}))
+    other_group = forms.CharField(label="Another group", max_length=LONGEST_NAME, required=False)
+    state = forms.CharField(
+        max_length=LONGEST_NAME, required=False, widget=forms.TextInput({"list": "states"})
+    )
     refusal: ToolcribError | None = None
-    flaws: list[dict[str, str]] = field(default_factory=list)
-    other: str = ""
+    flaws: list[dict[str, str]]
+
+    def __init__(
+        self,
+        request: PageRequest,
+        playground: PlaygroundContext,
+        usual: CallChoices,
+        initial: dict[str, Any] | None = None,
+    ) -> None:
+        self.playground, self.usual, self.flaws = playground, usual, []
+        chosen = {"group": usual.groups, "state": usual.state}
+        super().__init__(request, initial=chosen | (initial or {}))
+
+    def build(self) -> None:
+        self.data = self.data.copy()
+        self._offer([*self.usual.offered, *(self["group"].value() or ())])
 
     @property
     def requested_groups(self) -> list[str]:
-        other = [self.other] if self.other and self.other not in self.groups else []
-        return self.groups + other
+        named = [*(self["group"].value() or ()), self["other_group"].value() or ""]
+        cleaned = (str(name).strip()[:LONGEST_NAME] for name in named)
+        return list(dict.fromkeys(filter(None, cleaned)))[:MOST_GROUPS]
 
-    def fill(self, data: QueryDict) -> None:
-        self.form.fill({name: str(data[name]) for name in data})
-        self.groups = [_clean_name(name) for name in data.getlist("group")]
-        self.other = _clean_name(data.get("other_group", ""))
-        self.state = _clean_name(data.get("state", "")) or DEFAULT_STATE
+    @property
+    def requested_state(self) -> str:
+        return str(self["state"].value() or "").strip()[:LONGEST_NAME] or DEFAULT_STATE
 
-    def refused(self, refusal: ToolcribError) -> Execution | None:
-        """Set the refusal, with each error at its field; returns the refused execution."""
+    def refuse(self, refusal: ToolcribError) -> None:
         self.refusal = refusal
-        self.flaws = self.form.place(refusal.details.get("errors") or [])
-        recorded = refusal.details.get("execution_id")
-        return Execution.objects.filter(pk=recorded).first() if recorded else None
+        super().refuse(refusal)
+
+    def change_caller(self) -> None:
+        """Show the form with the groups of another caller."""
+        self.show_typed(group=self.usual.groups, other_group="")
+        self._offer(self.usual.offered)
+
+    def show_typed(self, **instead: Any) -> None:
+        """Show the form as it was filled in, which is not checked: nothing is to be called yet."""
+        self.initial = {name: self[name].value() for name in self.fields} | instead
+        self.is_bound = False
+        self._bound_fields_cache.clear()
+
+    def _offer(self, groups: list[str]) -> None:
+        self.fields["group"].choices = choices(dict.fromkeys(groups))  # type: ignore[attr-defined]
 
 
-def parameter_form(definition: dict[str, Any]) -> ParameterForm:
-    """Fields in the order of the definition's parameters, since PostgreSQL's JSON has no order."""
-    schema = definition["input_schema"]
-    required = set(schema.get("required") or [])
-    properties = schema.get("properties") or {}
-    order = [item["name"] for item in definition["parameters"]] or list(properties)
-    fields = [_parameter_field(name, properties[name], name in required) for name in order]
-    closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
-    rest = ParameterField(REST, "object", "json", False, "Further parameters, as one JSON object.")
-    return ParameterForm(fields, None if closed else rest)
+def playground_context(request: PageRequest, agent: str) -> PlaygroundContext:
+    """Raises `NotFound` for an agent that the user may not impersonate."""
+    caller = caller_at_playground(request.caller, agent, source_ip=address_of(request))
+    return PlaygroundContext(request.caller, agent, caller, snapshot_for(caller))
 
 
-def new_attempt(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> PlaygroundAttempt:
-    """A form with the defaults, and with the usual groups and state of the caller."""
+def tool_choices(tool: CatalogTool, playground: PlaygroundContext) -> CallChoices:
+    """The usual groups and state of the caller for the tool."""
+    caller, snapshot = playground.caller, playground.snapshot
     effective = sorted(snapshot.groups_of(tool))
-    states = sorted(tool.definition.states - {WILDCARD})
     groups = default_groups(tool, caller, snapshot)
     others = caller.granted_groups.union(groups).difference(effective)
-    return PlaygroundAttempt(
-        form=parameter_form(tool.definition.raw),
-        groups=groups,
-        offered=effective + sorted(others),
-        state=default_state(tool),
-        states=states or [DEFAULT_STATE],
+    states = sorted(tool.definition.states - {WILDCARD})
+    return CallChoices(
+        groups, effective + sorted(others), default_state(tool), states or [DEFAULT_STATE]
     )
 
 
@@ -192,127 +154,6 @@ def default_groups(tool: CatalogTool, caller: Caller, snapshot: Snapshot) -> lis
 def default_state(tool: CatalogTool) -> str:
     states = sorted(tool.definition.states - {WILDCARD})
     return states[0] if states and DEFAULT_STATE not in states else DEFAULT_STATE
-
-
-def _parameter_field(name: str, schema: Any, required: bool) -> ParameterField:
-    schema = schema if isinstance(schema, dict) else {}
-    kind, default = _json_type(schema), schema.get("default")
-    made = ParameterField(
-        name=name,
-        kind=kind,
-        widget=_choose_widget(name, kind, schema),
-        required=required,
-        description=str(schema.get("description") or ""),
-        constraint=_constraint_text(schema),
-        options=_select_options(kind, schema, required),
-    )
-    if default is not None:
-        plain = isinstance(default, str) and made.widget in {"text", "area"}
-        made.value = default if plain else _option_value(default, made.widget)
-    return made
-
-
-def _json_type(schema: dict[str, Any]) -> str:
-    kinds = schema.get("type")
-    if isinstance(kinds, list):
-        kinds = next((kind for kind in kinds if kind != "null"), None)
-    return kinds if isinstance(kinds, str) else "any"
-
-
-def _choose_widget(name: str, kind: str, schema: dict[str, Any]) -> str:
-    if isinstance(schema.get("enum"), list):
-        return "select"
-    length = schema.get("maxLength")
-    long = kind == "string" and (
-        _LONG_NAMES.search(name) or (isinstance(length, int) and length > 5000)
-    )
-    return "area" if long else _WIDGETS.get(kind, "json")
-
-
-def _select_options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[str, str]]:
-    values = schema.get("enum")
-    if not isinstance(values, list):
-        values = [True, False] if kind == "boolean" else None
-    if values is None:
-        return []
-    blank = [] if required and "default" not in schema else [("", "– leave out –")]
-    return blank + [(json.dumps(item), _option_label(item)) for item in values]
-
-
-def _format_value(item: ParameterField, value: Any) -> str:
-    """A value as a browser keeps it: an input has one line, a select only its options."""
-    if item.widget in {"text", "area"}:
-        fits = isinstance(value, str) and "\r" not in value
-        return value if fits and (item.widget == "area" or "\n" not in value) else ""
-    written = _option_value(value, item.widget)
-    offered = item.widget != "select" or written in dict(item.options)
-    return written if offered else ""
-
-
-def _option_label(item: Any) -> str:
-    return item if isinstance(item, str) else json.dumps(item)
-
-
-def _option_value(value: Any, widget: str) -> str:
-    return json.dumps(value) if widget in {"select", "number"} else pretty(value)
-
-
-def _constraint_text(schema: dict[str, Any]) -> str:
-    words = {
-        "minimum": "at least {}", "maximum": "at most {}", "minLength": "{} characters or more",
-        "maxLength": "at most {} characters", "pattern": "matches {}", "format": "{}",
-    }  # fmt: skip
-    return ", ".join(text.format(schema[key]) for key, text in words.items() if key in schema)
-
-
-def _parse_value(item: ParameterField) -> Any:
-    if item.kind == "integer" and item.widget == "number":
-        return _parse_number(item, whole=True)
-    if item.widget == "number":
-        return _parse_number(item, whole=False)
-    return _parse_json(item) if item.widget in {"json", "select"} else item.value
-
-
-def _parse_number(item: ParameterField, *, whole: bool) -> int | float | None:
-    text = item.value.strip()
-    try:
-        return int(text) if _INTEGER.fullmatch(text) else _fraction(text, whole)
-    except ValueError:
-        item.errors.append("Give a whole number." if whole else "Give a number such as 1.5.")
-        return None
-
-
-def _fraction(text: str, whole: bool) -> float:
-    if whole:
-        raise ValueError(text)
-    return float(text)
-
-
-def _parse_json(item: ParameterField) -> Any:
-    try:
-        return strict_json.parse(item.value)
-    except strict_json.BadJson as error:
-        reason = str(error)
-        item.errors.append(f"This is {reason}." if reason.startswith("not") else f"{reason}.")
-        return None
-
-
-def _error_parameter(flaw: dict[str, str]) -> str:
-    missing = _REQUIRED.match(flaw["message"]) if flaw["place"] == "/" else None
-    if missing:
-        return missing[1]
-    return flaw["place"].split("/")[1].replace("~1", "/").replace("~0", "~")
-
-
-def _error_text(flaw: dict[str, str]) -> str:
-    if _REQUIRED.match(flaw["message"]) and flaw["place"] == "/":
-        return "This is required."
-    inside = flaw["place"].count("/") > 1
-    return f"{flaw['place']}: {flaw['message']}" if inside else flaw["message"]
-
-
-def _clean_name(name: str) -> str:
-    return name.strip()[:100]
 
 
 def _chain_steps(tool: CatalogTool, snapshot: Snapshot) -> list[CatalogTool]:

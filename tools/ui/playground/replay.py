@@ -99,8 +99,11 @@ def remove_redactions(parameters: Any) -> tuple[dict[str, Any], list[str]]:
     return kept, places
 
 
-def compare_results(before: Execution, after: Execution) -> ReplayComparison:
-    """Compares redacted results. Outputs are compared only if both calls succeeded."""
+def compare_finished(before: Execution | None, after: Execution | None) -> ReplayComparison | None:
+    """Compares redacted results, once the new call is over too. Outputs are compared only if both
+    calls succeeded."""
+    if before is None or after is None or not after.is_final:
+        return None
     said, says = redact_execution(before), redact_execution(after)
     values = [
         ("Status", str(before.stage), str(after.stage)),
