@@ -58,6 +58,7 @@ let shown = 0;
 document.addEventListener("toast", (event) => {
   const said = document.getElementById("toast");
   said.textContent = event.detail.text;
+  said.dataset.note = event.detail.note || "";
   said.className = "toast";
   clearTimeout(shown);
   shown = setTimeout(() => { said.className = "visually-hidden"; }, 5000);
@@ -118,7 +119,7 @@ document.addEventListener("change", (event) => {
 
 // Copies the address of a link, or the text of an element. Where the browser refuses, the address
 // stands in the address bar and the text is selected: the page is not left.
-const tell = (text) => document.dispatchEvent(new CustomEvent("toast", { detail: { text } }));
+const tell = (note, text) => document.dispatchEvent(new CustomEvent("toast", { detail: { note, text } }));
 document.addEventListener("click", async (event) => {
   const control = event.target.closest("[data-copies-address], [data-copies-text]");
   if (!control) return;
@@ -126,11 +127,11 @@ document.addEventListener("click", async (event) => {
   const place = document.getElementById(control.dataset.copiesText);
   try {
     await navigator.clipboard.writeText(place ? place.textContent : control.href);
-    tell(place ? "Copied." : "The address is copied.");
+    tell("copied", place ? "Copied." : "The address is copied.");
   } catch {
     if (place) getSelection().selectAllChildren(place);
     else history.replaceState(history.state, "", control.href);
-    tell(place ? "Selected. Press the keys that copy." : "Copy the address from the address bar.");
+    tell("not-copied", place ? "Selected. Press the keys that copy." : "Copy the address from the address bar.");
   }
 });
 

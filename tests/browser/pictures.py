@@ -112,7 +112,7 @@ def test_pages_of_a_day_in_a_workshop(
         "home": "/home/",
         "catalog": "/?status=active",
         "who": "/tools/count_drawers/who/",
-        "playground": f"/playground/?from={failed.pk}",
+        "playground": f"/tools/{failed.tool_name}/call/?from={failed.pk}",
         "proof": f"/audit/records/{record.pk}/verify/",
     }.items():
         page.goto(address)

@@ -64,7 +64,6 @@ ASKED = {
     "what-if": "?kind=tier&tier=Core",
     "licenses": "?tier=Core",
     "license-tier": "?show=yes&builtin=these&limited=these&most=0&levels=every",
-    "playground": "?tool=tool-axe",
     "search": "?q=tool",
 }
 
@@ -73,7 +72,7 @@ ASKED = {
 # workbench and evidence. The login and an error are asked for as well.
 ONE_OF_EACH = (
     "home", "catalog", "tool", "agent-edit", "import", "workflow", "usage", "confirmations",
-    "playground", "audit-record",
+    "tool-call", "audit-record",
 )  # fmt: skip
 
 
@@ -239,7 +238,7 @@ def test_a_control_that_tab_does_not_reach_is_reported(world: World) -> None:
 def test_axe_finds_nothing_wrong_with_an_answer(world: World, do: str) -> None:
     page = world.page
     page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto("/playground/?tool=tool-axe")
+    page.goto("/tools/tool-axe/call/")
     page.locator(f"#{do}").click()
     page.locator("#snippets, #answer").first.wait_for()
     assert unfolded(page) == []

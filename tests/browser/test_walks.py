@@ -102,7 +102,7 @@ def test_a_failed_call_is_found_mended_and_made_again(page: Page, place: Organiz
     failed = execute(caller=clerk, call=factories.call("share_out", {"text": ""}), wait_s=20)
     page.locator("a.brand").click()
     page.locator(f"#failed-{failed.pk}").click()
-    page.locator(f"a.button[href='/playground/?from={failed.pk}']").last.click()
+    page.locator(f"a.button[href='/tools/share_out/call/?from={failed.pk}']").last.click()
     expect(page.locator("#as")).to_have_value("clerk")
     page.locator("[name='p.text']").fill("four")
     page.locator("#run").click()

@@ -23,6 +23,7 @@ def many(organization: Organization) -> Agent:
         "/explain/?agent=zz",
         "/explain/what-if/?kind=grant&agent=zz&do=give&what=groups&names=default",
         "/playground/?as=zz",
+        "/tools/read_file/call/?as=zz",
         "/workflow/walk/?agent=zz",
         "/agent/requests/new/?as=zz",
     ],

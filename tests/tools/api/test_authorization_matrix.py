@@ -82,7 +82,7 @@ WAYS = (
 OWN_CALLS = (
     "api-agent-requests", "agent-request-new", "api-batches", "api-chain-execute",
     "api-chain-proposals", "api-chain-rehearse",
-    "api-execute", "api-executions", "api-sessions", "tool-try",
+    "api-execute", "api-executions", "api-sessions", "tool-call",
     "profile-password", "profile-sessions-end", "profile-token-new", "playground", "login-again",
     "audit-exports",
     "factor-app", "factor-key", "factor-codes",
@@ -392,7 +392,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     "tool": {"get": SEEN_TOOL},
     "tool-enable": {"post": Needs(permission="tools.change_tool")},
     "tool-disable": {"post": Needs(permission="tools.change_tool")},
-    "tool-try": {"get": Needs(everywhere=True), "post": SEEN_TOOL},
+    "tool-call": dict.fromkeys(("get", "post"), SEEN_TOOL),
+    "tool-try": dict.fromkeys(("get", "post"), Needs(everywhere=True)),  # leads to it
     "tool-who": {"get": Needs(permission="tools.view_agent", sees=SEEN_TOOL.sees)},
     "tool-usage": {"get": SEEN_TOOL},
     "tool-version": {"get": SEEN_TOOL},

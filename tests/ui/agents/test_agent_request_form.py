@@ -50,6 +50,15 @@ def test_a_question_becomes_a_request_with_its_evidence(
     assert record.actor == admin_user.username
 
 
+def test_a_question_that_is_sent_twice_is_asked_once(
+    admin_client: Client, organization: Organization
+) -> None:
+    sent = form_values(one_time_key="a" * 22)
+    addresses = [admin_client.post(NEW, sent)["Location"] for _ in range(2)]
+    run = Execution.objects.get(organization=organization, tool_name="run_agent")
+    assert addresses == [f"/agent/requests/{run.pk}/"] * 2
+
+
 def test_the_form_alone_is_enough(admin_client: Client, organization: Organization) -> None:
     form = fields(text(admin_client.get(NEW)))
     response = admin_client.post(NEW, form | {"question": "What is there?"})

@@ -13,7 +13,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import codes, htmx, inline_code, notes, text
 from tools.catalog.actions import find_tool
 from tools.execution.perform import perform
-from tools.models import Organization
+from tools.models import Agent, Organization
 from tools.ui.chains.chain_drawing import condition_words
 from tools.ui.chains.chains import CHANGED, RENAMED
 
@@ -96,10 +96,19 @@ def test_a_chain_is_rehearsed_and_nothing_is_called(
     admin_client: Client, organization: Organization
 ) -> None:
     save(admin_client, CHAIN)
-    sent = {"p.text": "hello", "group": "talk", "do": "rehearse"}
-    page = text(admin_client.post("/tools/twice/call/", sent))
-    assert page.count("data-runs=") == 2 and 'data-runs="unknown"' in page
+    sent = {"p.text": "hello", "group": "talk", "do": "rehearse", "one_time_key": "a" * 22}
+    for _ in range(2):
+        page = text(admin_client.post("/tools/twice/call/", sent))
+        assert page.count("data-runs=") == 2 and 'data-runs="unknown"' in page
     assert not organization.executions.exists()
+
+
+def test_a_chain_is_rehearsed_as_an_agent(
+    admin_client: Client, agent: Agent, organization: Organization
+) -> None:
+    save(admin_client, CHAIN)
+    sent = {"p.text": "hello", "group": "talk", "do": "rehearse", "as": agent.slug}
+    assert set(codes(admin_client.post("/tools/twice/call/", sent))) == {"group_not_granted"}
 
 
 def test_a_rehearsal_tells_which_steps_would_be_refused(admin_client: Client) -> None:

@@ -58,6 +58,16 @@ def test_the_evidence_says_that_it_was_a_draft_and_what_was_run(
     assert end.details["status"] == "Success" and end.details["isolation"] == "Standard"
 
 
+def test_a_draft_that_is_sent_twice_is_run_once_and_kept(
+    admin_client: Client, organization: Organization
+) -> None:
+    sent = draft(one_time_key="a" * 22)
+    first, second = (text(admin_client.post("/editor/", sent)) for _ in range(2))
+    assert len(records(organization)) == 2, "its begin and its end"
+    assert "&quot;sum&quot;: 2" in first and "run-already" not in notes(first)
+    assert "run-already" in notes(second) and fields(second)["name"] == "fresh"
+
+
 def test_an_error_is_shown_with_its_line(admin_client: Client) -> None:
     page = text(admin_client.post("/editor/", draft(FAILS)))
     assert "(line 3)" in page and "Failed" in page

@@ -200,7 +200,9 @@ def test_json_the_form_cannot_hold_is_sent_as_it_stands(
 ) -> None:
     factories.tool(organization)
     raw = '{"text": 7, "more": {"a": [1]}}'
-    page = text(admin_client.post("/tools/echo/call/", posted_form(raw=raw, sends="json", do="write")))
+    page = text(
+        admin_client.post("/tools/echo/call/", posted_form(raw=raw, sends="json", do="write"))
+    )
     assert "form-cannot-hold" in notes(page)
     assert sent_json(page) == {"text": 7, "more": {"a": [1]}}
 
@@ -287,6 +289,65 @@ def test_the_call_stands_there_as_code_without_being_made(
     assert "tools/call" in page
 
 
+# --- once ---
+
+
+def sent_twice(client: Client, address: str, form: dict[str, Any], **options: Any) -> list[Any]:
+    return [client.post(address, form | {"one_time_key": "a" * 22}, **options) for _ in range(2)]
+
+
+@pytest.mark.usefixtures("_no_waiting")
+@pytest.mark.parametrize("address", ["/tools/echo/call/", "/tools/echo/try", "/playground/"])
+def test_a_call_that_is_sent_twice_is_made_once(
+    admin_client: Client, admin_user: User, organization: Organization, address: str
+) -> None:
+    factories.tool(organization)
+    asked = posted_form(**{"tool": "echo", "p.text": "x"})
+    first, second = sent_twice(admin_client, address, asked, follow=True)
+    execution = organization.executions.get()
+    assert "HTTP 202 Accepted" in text(first)
+    if address == "/tools/echo/call/":
+        assert second.redirect_chain[-1][0] == f"{address}?follow={execution.pk}"
+        assert "HTTP 202 Accepted" in text(second)
+        assert sent_json(text(second)) == {"text": "x"}
+    assert "done once" in notes(second)["message-info"][0]
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_call_that_htmx_sends_twice_is_made_once(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization)
+    asked = posted_form(**{"p.text": "x"})
+    first, second = sent_twice(admin_client, "/tools/echo/call/", asked, headers=htmx("play"))
+    address = f"/tools/echo/call/?follow={organization.executions.get().pk}"
+    assert first["HX-Replace-Url"] == second["HX-Redirect"] == address
+    page = text(admin_client.get(address))
+    assert "HTTP 202 Accepted" in page and 'id="answer"' in page
+
+
+def test_a_refused_call_that_is_sent_twice_is_refused_once(
+    admin_client: Client, organization: Organization
+) -> None:
+    number = {"name": "n", "type": "Integer", "description": "d", "required": True}
+    factories.tool(organization, parameters=[number])
+    asked = posted_form(raw='{"n": "many"}', sends="json")
+    first, second = sent_twice(admin_client, "/tools/echo/call/", asked, follow=True)
+    assert organization.executions.get().status == "ValidationError"
+    for answer in (first, second):
+        assert "HTTP 400 Bad Request" in text(answer)
+        assert {"see-fields", "flaw-n"} <= set(notes(answer))
+    assert sent_json(text(second)) == {"n": "many"}
+
+
+def test_a_call_that_was_not_made_can_be_sent_again(
+    admin_client: Client, organization: Organization
+) -> None:
+    factories.tool(organization)
+    for answer in sent_twice(admin_client, "/tools/echo/call/", posted_form(raw="{", sends="json")):
+        assert answer.status_code == 200 and "not-called" in notes(answer)
+
+
 # --- where it was ---
 
 
@@ -305,7 +366,11 @@ def test_the_former_addresses_lead_to_the_tab_of_the_tool(
         f"/playground/?record={record.pk}": f"{call}?record={record.pk}",
     }.items():
         assert admin_client.get(former)["Location"] == now
-    for former in ("/playground/?tool=a%2Fb", f"/playground/?from={uuid4()}", "/playground/?from=x"):
+    for former in (
+        "/playground/?tool=a%2Fb",
+        f"/playground/?from={uuid4()}",
+        "/playground/?from=x",
+    ):
         assert admin_client.get(former).status_code == 404
 
 
@@ -395,7 +460,9 @@ def test_a_call_of_another_organization_is_not_loaded(
     assert admin_client.get(f"/tools/echo/call/?from={theirs.pk}").status_code == 404
     record = AuditRecord.objects.filter(execution_id=theirs.pk).latest("id")
     assert admin_client.get(f"/tools/echo/call/?record={record.pk}").status_code == 404
-    page = text(admin_client.post("/tools/echo/call/", posted_form(again=str(theirs.pk), do="write")))
+    page = text(
+        admin_client.post("/tools/echo/call/", posted_form(again=str(theirs.pk), do="write"))
+    )
     assert str(theirs.pk) not in page
 
 

@@ -68,7 +68,7 @@ class ToolboxPreview:
     why_not: str = ""
 
 
-def _whole(most: int, **options: Any) -> WholeField:
+def _whole_field(most: int, **options: Any) -> WholeField:
     said = f"Give a whole number from 1 to {most:,}."
     errors = dict.fromkeys(("invalid", "min_value", "max_value"), said)
     return WholeField(min_value=1, max_value=most, required=False, error_messages=errors, **options)
@@ -117,19 +117,19 @@ class AgentRequestForm(CallForm):
         help_text="Agents that may go on from it, with commas between them. They need the same"
         " rights.",
     )
-    max_iterations = _whole(
+    max_iterations = _whole_field(
         MOST_ITERATIONS,
         label="Turns",
         initial=ITERATIONS,
         help_text=f"At most {MOST_ITERATIONS}. In the last one it gives the best answer it has.",
     )
-    max_tokens = _whole(
+    max_tokens = _whole_field(
         MOST_TOKENS,
         label="Tokens",
         initial=TOKENS,
         help_text="Of all it asks the model and is told.",
     )
-    timeout_s = _whole(MOST_TIME_S, label="Seconds", help_text="Empty: what the tool allows.")
+    timeout_s = _whole_field(MOST_TIME_S, label="Seconds", help_text="Empty: what the tool allows.")
     max_cost = forms.RegexField(
         _MONEY,
         label="Money",
@@ -153,7 +153,8 @@ class AgentRequestForm(CallForm):
         usual = f"The installation's ({settings.LLM_MODEL or 'none'})"
         models = [("", usual), *choices(agent_requests.available_models())]
         fields["model"].choices = models  # type: ignore[attr-defined]
-        fields["session"].choices = _session_choices(self.playground)  # type: ignore[attr-defined]
+        self.sessions = _session_choices(self.playground)
+        fields["session"].choices = self.sessions  # type: ignore[attr-defined]
         super().build()
         short = "state" not in self.data  # of the page of the earlier run: the rest is as usual
         for name, field in self.fields.items():
@@ -197,7 +198,7 @@ class AgentRequestForm(CallForm):
 
     def toolbox_preview(self) -> ToolboxPreview:
         """The tools as of now; every gate is evaluated again for each call."""
-        if str(self["session"].value() or "") not in dict(self.fields["session"].choices):
+        if str(self["session"].value() or "") not in dict(self.sessions):
             return ToolboxPreview(why_not="Choose a session of the list.")
         try:
             call = self.call({"question": _PLACEHOLDER})

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
+from django.utils.datastructures import MultiValueDict
 
 from tools.accounts.callers import caller_at_playground
 from tools.accounts.user_permissions import may
@@ -66,6 +67,7 @@ class CallForm(ActionForm):
     state = forms.CharField(
         max_length=LONGEST_NAME, required=False, widget=forms.TextInput({"list": "states"})
     )
+    data: MultiValueDict[str, Any]
     refusal: ToolcribError | None = None
     flaws: list[dict[str, str]]
 
@@ -81,7 +83,7 @@ class CallForm(ActionForm):
         super().__init__(request, initial=chosen | (initial or {}))
 
     def build(self) -> None:
-        self.data = self.data.copy()
+        self.data = self.data.copy()  # what a request sent cannot be changed
         self._offer([*self.usual.offered, *(self["group"].value() or ())])
 
     @property
@@ -107,7 +109,7 @@ class CallForm(ActionForm):
         """Show the form as it was filled in, which is not checked: nothing is to be called yet."""
         self.initial = {name: self[name].value() for name in self.fields} | instead
         self.is_bound = False
-        self._bound_fields_cache.clear()
+        self._bound_fields_cache.clear()  # type: ignore[attr-defined]
 
     def _offer(self, groups: list[str]) -> None:
         self.fields["group"].choices = choices(dict.fromkeys(groups))  # type: ignore[attr-defined]

@@ -22,7 +22,14 @@ from tools.authorization.pins import snapshot_for
 from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
-from tools.errors import NotFound, ToolcribError
+from tools.errors import (
+    InvalidCall,
+    NotFound,
+    QuotaExceeded,
+    RateLimited,
+    ToolcribError,
+    TooManyHeld,
+)
 from tools.execution import confirmations
 from tools.execution.answer import execute, refusal_of
 from tools.execution.call import Call
@@ -56,6 +63,10 @@ TEMPLATE = "playground/tool_call.html"
 WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the call
 MOST_HISTORY = 20
+# What a call that was refused when it was made has answered; the stored row has the code alone.
+_AT_ADMISSION = {
+    one.code: one.http_status for one in (InvalidCall, RateLimited, QuotaExceeded, TooManyHeld)
+}
 UNREADABLE = "A field cannot be read."
 _HISTORY_FIELDS = (
     "tool_name", "status", "parked_below", "agent__slug", "created_at", "duration_ms", "error_code",
@@ -265,7 +276,8 @@ def current_response(execution: Execution) -> PlaygroundResponse:
 
 def refusal_response(refusal: ToolcribError, request_id: str = "") -> PlaygroundResponse:
     named = {"request_id": request_id} if request_id else {}
-    return PlaygroundResponse(refusal.http_status, _body_text(refusal_shape(refusal) | named))
+    status = _AT_ADMISSION.get(refusal.code, refusal.http_status)
+    return PlaygroundResponse(status, _body_text(refusal_shape(refusal) | named))
 
 
 def find_own_execution(person: Caller, identifier: UUID) -> Execution:
