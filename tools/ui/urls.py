@@ -19,7 +19,7 @@ from tools.ui.home import home, site_search, usage
 from tools.ui.knowledge import knowledge, knowledge_import
 from tools.ui.licenses import licenses, tiers
 from tools.ui.messages import messages
-from tools.ui.playground import playground, tool_call
+from tools.ui.playground import playground
 from tools.ui.servers import server_forms, server_import, server_oauth, servers, services
 from tools.ui.settings import sandbox, settings, signing_keys, styleguide, workspace
 from tools.ui.workflow import explanations, workflow, workflow_simulator
@@ -66,8 +66,8 @@ urlpatterns: list[URLPattern] = [
     path("tools/<str:name>/", tool.tool_page, name="tool"),
     path("tools/<str:name>/enable", catalog.switch_tool, {"enabled": True}, name="tool-enable"),
     path("tools/<str:name>/disable", catalog.switch_tool, {"enabled": False}, name="tool-disable"),
-    path("tools/<str:name>/call/", tool_call.call_page, name="tool-call"),
-    path("tools/<str:name>/try", playground.former_call_page, name="tool-try"),
+    path("tools/<str:name>/call/", playground.call_page, name="tool-call"),
+    path("tools/<str:name>/try", playground.playground_page, name="tool-try"),
     path("tools/<str:name>/who/", tool.access_page, name="tool-who"),
     path("tools/<str:name>/usage/", tool.usage_page, name="tool-usage"),
     path("tools/<str:name>/versions/<int:number>/", tool.version_page, name="tool-version"),

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tools.definitions.tool import read_definition
-from tools.ui.playground.parameter_form import ParameterForm, parameter_form
+from tools.ui.playground.parameter_form import ParameterForm
 from tools.ui.playground.snippets import code_snippets, curl_snippet, mcp_snippet, python_snippet
 
 
 def form(*parameters: dict[str, Any], **given: str) -> ParameterForm:
     described = [{"description": "x", **parameter} for parameter in parameters]
     source = {"source": "def main(p): return p"}
-    made = parameter_form(
+    made = ParameterForm(
         read_definition(
             {
                 "name": "t",
@@ -55,9 +55,8 @@ def test_what_was_typed_becomes_a_value(kind: str, text: str, value: Any) -> Non
 )  # fmt: skip
 def test_an_unreadable_value_is_an_error_of_its_field(kind: str, text: str) -> None:
     filled = form({"name": "x", "type": kind}, x=text)
-    filled.parameters()
-    assert filled.flawed
-    assert filled.fields[0].errors
+    assert filled.parameters() == {}
+    assert filled["p.x"].errors
 
 
 def test_an_empty_field_is_left_out_unless_it_is_a_required_text() -> None:
@@ -67,7 +66,7 @@ def test_an_empty_field_is_left_out_unless_it_is_a_required_text() -> None:
 
 
 def test_defaults_are_filled_in_and_choices_offered() -> None:
-    made = parameter_form(
+    made = ParameterForm(
         read_definition(
             {
                 "name": "t",
@@ -81,9 +80,9 @@ def test_defaults_are_filled_in_and_choices_offered() -> None:
             }
         )
     )
-    number, choice = made.fields
-    assert (number.widget, number.value) == ("number", "3")
-    assert choice.options == [("", "– leave out –"), ('"a"', "a"), ('"b"', "b")]
+    number, choice = made["p.n"], made["p.e"]
+    assert (number.field.control, number.value()) == ("number", "3")
+    assert choice.field.options == [("", "– leave out –"), ('"a"', "a"), ('"b"', "b")]
 
 
 def test_errors_of_the_pipeline_are_set_at_their_fields() -> None:
@@ -95,19 +94,18 @@ def test_errors_of_the_pipeline_are_set_at_their_fields() -> None:
             {"place": "/elsewhere", "message": "odd"},
         ]
     )
-    assert filled.fields[0].errors == ["This is required."]
-    assert filled.fields[1].errors == ["/b/0: 1 is not of type string"]
+    assert filled["p.a"].errors == ["This is required."]
+    assert filled["p.b"].errors == ["/b/0: 1 is not of type string"]
     assert [flaw["place"] for flaw in left] == ["/elsewhere"]
 
 
 def test_an_open_schema_takes_further_parameters() -> None:
     schema = {"type": "object", "properties": {"a": True}}
-    made = parameter_form({"input_schema": schema, "parameters": []})
+    made = ParameterForm({"input_schema": schema, "parameters": []})
     made.fill({"p.a": "1", "p.rest": '{"b": 2}'})
     assert made.parameters() == {"a": 1, "b": 2}
     made.fill({"p.rest": "[]"})
-    made.parameters()
-    assert made.flawed
+    assert made.parameters() == {} and made["p.rest"].errors
 
 
 ADDRESS = "https://crib.example/api/v1/tools/echo/execute"

@@ -1,4 +1,5 @@
-"""The playground, and the tab *Call* of a tool: who may call what as whom, what is sent, what is shown, what is loaded again."""
+"""The playground and the tab *Call* of a tool: who may call what as whom, what is sent, what is
+shown, what is loaded again."""
 
 import html
 import json
@@ -18,7 +19,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tools.execution.admit import admit
 from tools.models import Agent, Execution, Organization, User
-from tools.ui.playground import tool_call
+from tools.ui.playground import playground
 from tools.ui.playground.replay import remove_redactions
 
 IMPERSONATES = ("tools.impersonate_agent", "tools.view_execution")
@@ -28,8 +29,8 @@ FAILS = "def main(parameters):\n    raise ValueError('broken ' + parameters['tex
 @pytest.fixture
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """For calls that are taken back: no worker sees them."""
-    monkeypatch.setattr(tool_call, "WAIT_S", 0.0)
-    monkeypatch.setattr(tool_call, "LIVE_WAIT_S", 0.0)
+    monkeypatch.setattr(playground, "WAIT_S", 0.0)
+    monkeypatch.setattr(playground, "LIVE_WAIT_S", 0.0)
 
 
 def posted_form(**fields: Any) -> dict[str, Any]:
@@ -231,8 +232,8 @@ def test_a_refusal_is_the_body_the_agent_gets(
     admin_client: Client, agent: Agent, organization: Organization
 ) -> None:
     factories.tool(organization)
-    page = text(admin_client.post("/tools/echo/call/", posted_form(**{"as": agent.slug, "raw": "{}"},
-                                                        sends="json")))  # fmt: skip
+    sent = posted_form(**{"as": agent.slug, "raw": "{}"}, sends="json")
+    page = text(admin_client.post("/tools/echo/call/", sent))
     body = json.loads(notes(page)["body"][0])
     asked = {"parameters": {}, "group": ["default"], "state": "initial"}
     same = factories.api(agent).post("/tools/echo/execute", asked).json()
@@ -435,7 +436,7 @@ def test_the_history_costs_the_same_however_long_it_is(
     admin_client.get("/playground/")
     with django_assert_max_num_queries(16):
         page = text(admin_client.get("/playground/"))
-    assert page.count("?from=") == tool_call.MOST_HISTORY
+    assert page.count("?from=") == playground.MOST_HISTORY
     with django_assert_max_num_queries(20):
         admin_client.get("/tools/echo/call/")
 

@@ -35,7 +35,7 @@ from tools.ui.chains.chains import draw_definition, has_dry_run
 from tools.ui.display import diff_definitions, pretty
 from tools.ui.home.usage import usage_charts
 from tools.ui.playground.call_form import default_state
-from tools.ui.playground.parameter_form import parameter_form
+from tools.ui.playground.parameter_form import parameter_fields
 from tools.ui.workflow.explanations import GATE_LABELS
 from tools.ui.workflow.workflow import finding_row
 from tools.usage.usage_reports import (
@@ -87,7 +87,7 @@ def tool_page(request: PageRequest, name: str) -> HttpResponse:
     context = {
         "tool": tool,
         "raw": raw,
-        "parameters": parameter_form(raw).fields,
+        "parameters": parameter_fields(raw),
         "may_change": may(request.caller, "change_tool"),
         "may_export": may(request.caller, "view_tool"),
         "here": request.path,

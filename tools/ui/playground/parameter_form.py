@@ -7,128 +7,145 @@ validates the parameters, as it does for an agent.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
 
 from tools.definitions.values import strict_json
 from tools.ui.display import pretty
+from tools.web.forms import Renderer
 
 PREFIX = "p."
 REST = "rest"
+LEFT_OUT = object()  # the value of an empty field
 _LONG_NAMES = re.compile(r"content|body|text|source|query|message|prompt", re.IGNORECASE)
-_WIDGETS = {"integer": "number", "number": "number", "boolean": "select", "string": "text"}
+_CONTROLS = {"integer": "number", "number": "number", "boolean": "select", "string": "text"}
 _INTEGER = re.compile(r"[+-]?\d{1,17}")
 _REQUIRED = re.compile(r'^"(.+)" is a required property')
+_CONSTRAINTS = {
+    "minimum": "at least {}", "maximum": "at most {}", "minLength": "{} characters or more",
+    "maxLength": "at most {} characters", "pattern": "matches {}", "format": "{}",
+}  # fmt: skip
 
 
-@dataclass
-class ParameterField:
-    """One parameter as a widget: `text`, `area`, `number`, `select` or `json`."""
+class ParameterField(forms.Field):
+    """One parameter by a control: `text`, `area`, `number`, `select` or `json`."""
 
-    name: str
-    kind: str
-    widget: str
-    required: bool
-    description: str
-    constraint: str = ""
-    value: str = ""
-    options: list[tuple[str, str]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    def __init__(self, name: str, schema: Any, needed: bool) -> None:
+        schema = schema if isinstance(schema, dict) else {}
+        self.name, self.kind, self.needed = name, _json_type(schema), needed
+        self.control = _choose_control(name, self.kind, schema)
+        self.options = _select_options(self.kind, schema, needed)
+        self.constraint = ", ".join(
+            text.format(schema[key]) for key, text in _CONSTRAINTS.items() if key in schema
+        )
+        default = schema.get("default")
+        super().__init__(
+            required=False,
+            widget=self._widget(),
+            help_text=str(schema.get("description") or ""),
+            initial="" if default is None else self.text_of(default),
+            template_name="_parts/parameter_field.html",
+        )
 
-    @property
-    def key(self) -> str:
-        return PREFIX + self.name
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "")
+        empty = not text.strip() if self.control == "json" else not text
+        if empty and not (self.needed and self.kind == "string"):
+            return LEFT_OUT
+        if self.control == "number":
+            return _parse_number(text.strip(), whole=self.kind == "integer")
+        return _parse_json(text) if self.control in {"json", "select"} else text
+
+    def text_of(self, value: Any) -> str:
+        """A value as a browser keeps it: an input has one line, a select only its options."""
+        if self.control in {"text", "area"}:
+            fits = isinstance(value, str) and "\r" not in value
+            return value if fits and (self.control == "area" or "\n" not in value) else ""
+        if self.control == "json":
+            return pretty(value)
+        written = json.dumps(value)
+        return written if self.control == "number" or written in dict(self.options) else ""
+
+    def _widget(self) -> forms.Widget:
+        attributes = {"autocomplete": "off", "spellcheck": "false"}
+        if self.needed:
+            attributes["aria-required"] = "true"
+        if self.control == "select":
+            return forms.Select(choices=self.options)
+        if self.control in {"text", "number"}:
+            decimal = {"inputmode": "decimal"} if self.control == "number" else {}
+            return forms.TextInput(attributes | decimal)
+        code = {"class": "mono", "placeholder": "[ ]" if self.kind == "array" else "{ }"}
+        json_area = self.control == "json"
+        rows = {"rows": "3" if json_area else "4"}
+        return forms.Textarea(attributes | rows | (code if json_area else {}))
 
 
-@dataclass
-class ParameterForm:
-    """`rest` has the properties that the schema allows without naming them."""
+class ParameterForm(forms.Form):
+    """It is always filled: with the defaults, with what was typed, or with the arguments of a call.
+    The field `rest` has the properties that the schema allows without naming them."""
 
-    fields: list[ParameterField]
-    rest: ParameterField | None
+    default_renderer = Renderer
 
-    @property
-    def all_fields(self) -> list[ParameterField]:
-        return self.fields + ([self.rest] if self.rest else [])
-
-    @property
-    def flawed(self) -> bool:
-        return any(item.errors for item in self.all_fields)
+    def __init__(self, definition: dict[str, Any]) -> None:
+        super().__init__(auto_id="i-%s", label_suffix="")
+        schema = definition["input_schema"]
+        closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
+        rest = {"type": "object", "description": "Further parameters, as one JSON object."}
+        self.named = {PREFIX + field.name: field for field in parameter_fields(definition)}
+        further = {} if closed else {PREFIX + REST: ParameterField(REST, rest, needed=False)}
+        self.fields = {**self.named, **further}
+        self.fill({key: field.initial for key, field in self.fields.items()})
 
     def fill(self, data: Mapping[str, str]) -> None:
-        for item in self.all_fields:
-            # A browser sends the line ends of RFC 2046; the tool gets them as typed.
-            item.value = data.get(item.key, "").replace("\r\n", "\n")
+        # A browser sends the line ends of RFC 2046; the tool gets them as typed.
+        self.data = {key: data.get(key, "").replace("\r\n", "\n") for key in self.fields}
+        self.is_bound, self._errors = True, None
+
+    def clean(self) -> dict[str, Any]:
+        rest = self.cleaned_data.get(PREFIX + REST, LEFT_OUT)
+        if rest is not LEFT_OUT and not isinstance(rest, dict):
+            self.add_error(PREFIX + REST, "Give a JSON object such as {}.")
+        return self.cleaned_data
 
     def parameters(self) -> dict[str, Any]:
-        """The submitted values. An invalid field has its error in `errors`."""
-        wanted: dict[str, Any] = {}
-        for item in self.fields:
-            if item.value != "" or (item.required and item.kind == "string"):
-                wanted[item.name] = _parse_value(item)
-        if self.rest and self.rest.value.strip():
-            more = _parse_json(self.rest)
-            if isinstance(more, dict):
-                return more | wanted
-            self.rest.errors = self.rest.errors or ["Give a JSON object such as {}."]
-        return wanted
+        """The values; those of invalid fields are left out."""
+        self.full_clean()
+        given = {key: one for key, one in self.cleaned_data.items() if one is not LEFT_OUT}
+        named = {field.name: given.pop(key) for key, field in self.named.items() if key in given}
+        return dict(*given.values()) | named
 
     def load(self, parameters: Mapping[str, Any]) -> bool:
         """Fill in the arguments of a call; returns whether the fields can represent all of them."""
         left = dict(parameters)
-        for item in self.fields:
-            item.value = _format_value(item, left.pop(item.name)) if item.name in left else ""
-        if self.rest:
-            self.rest.value = pretty(left) if left else ""
-        held = self.parameters()
-        self.clear_errors()
-        return json.dumps(held, sort_keys=True) == json.dumps(dict(parameters), sort_keys=True)
-
-    def clear_errors(self) -> None:
-        for item in self.all_fields:
-            item.errors = []
+        texts = {
+            key: field.text_of(left.pop(field.name))
+            for key, field in self.named.items()
+            if field.name in left
+        }
+        self.fill(texts | ({PREFIX + REST: pretty(left)} if left else {}))
+        held = json.dumps(self.parameters(), sort_keys=True)
+        return not self.errors and held == json.dumps(dict(parameters), sort_keys=True)
 
     def place(self, flaws: list[dict[str, str]]) -> list[dict[str, str]]:
         """Set each error at its field; errors that belong to no field are returned."""
-        named = {item.name: item for item in self.fields}
         left = []
         for flaw in flaws:
-            owner = named.get(_error_parameter(flaw))
-            if owner is None:
-                left.append(flaw)
+            if (key := PREFIX + _error_parameter(flaw)) in self.named:
+                self.add_error(key, _error_text(flaw))
             else:
-                owner.errors.append(_error_text(flaw))
+                left.append(flaw)
         return left
 
 
-def parameter_form(definition: dict[str, Any]) -> ParameterForm:
-    """Fields in the order of the definition's parameters, since PostgreSQL's JSON has no order."""
+def parameter_fields(definition: dict[str, Any]) -> list[ParameterField]:
+    """In the order of the definition's parameters, since PostgreSQL's JSON has no order."""
     schema = definition["input_schema"]
-    required = set(schema.get("required") or [])
-    properties = schema.get("properties") or {}
+    required, properties = set(schema.get("required") or []), schema.get("properties") or {}
     order = [item["name"] for item in definition["parameters"]] or list(properties)
-    fields = [_parameter_field(name, properties[name], name in required) for name in order]
-    closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
-    rest = ParameterField(REST, "object", "json", False, "Further parameters, as one JSON object.")
-    return ParameterForm(fields, None if closed else rest)
-
-
-def _parameter_field(name: str, schema: Any, required: bool) -> ParameterField:
-    schema = schema if isinstance(schema, dict) else {}
-    kind, default = _json_type(schema), schema.get("default")
-    made = ParameterField(
-        name=name,
-        kind=kind,
-        widget=_choose_widget(name, kind, schema),
-        required=required,
-        description=str(schema.get("description") or ""),
-        constraint=_constraint_text(schema),
-        options=_select_options(kind, schema, required),
-    )
-    if default is not None:
-        plain = isinstance(default, str) and made.widget in {"text", "area"}
-        made.value = default if plain else _option_value(default, made.widget)
-    return made
+    return [ParameterField(name, properties[name], name in required) for name in order]
 
 
 def _json_type(schema: dict[str, Any]) -> str:
@@ -138,82 +155,45 @@ def _json_type(schema: dict[str, Any]) -> str:
     return kinds if isinstance(kinds, str) else "any"
 
 
-def _choose_widget(name: str, kind: str, schema: dict[str, Any]) -> str:
+def _choose_control(name: str, kind: str, schema: dict[str, Any]) -> str:
     if isinstance(schema.get("enum"), list):
         return "select"
     length = schema.get("maxLength")
     long = kind == "string" and (
         _LONG_NAMES.search(name) or (isinstance(length, int) and length > 5000)
     )
-    return "area" if long else _WIDGETS.get(kind, "json")
+    return "area" if long else _CONTROLS.get(kind, "json")
 
 
-def _select_options(kind: str, schema: dict[str, Any], required: bool) -> list[tuple[str, str]]:
+def _select_options(kind: str, schema: dict[str, Any], needed: bool) -> list[tuple[str, str]]:
     values = schema.get("enum")
     if not isinstance(values, list):
         values = [True, False] if kind == "boolean" else None
     if values is None:
         return []
-    blank = [] if required and "default" not in schema else [("", "– leave out –")]
-    return blank + [(json.dumps(item), _option_label(item)) for item in values]
+    blank = [] if needed and "default" not in schema else [("", "– leave out –")]
+    labels = ((json.dumps(one), one if isinstance(one, str) else json.dumps(one)) for one in values)
+    return [*blank, *labels]
 
 
-def _format_value(item: ParameterField, value: Any) -> str:
-    """A value as a browser keeps it: an input has one line, a select only its options."""
-    if item.widget in {"text", "area"}:
-        fits = isinstance(value, str) and "\r" not in value
-        return value if fits and (item.widget == "area" or "\n" not in value) else ""
-    written = _option_value(value, item.widget)
-    offered = item.widget != "select" or written in dict(item.options)
-    return written if offered else ""
-
-
-def _option_label(item: Any) -> str:
-    return item if isinstance(item, str) else json.dumps(item)
-
-
-def _option_value(value: Any, widget: str) -> str:
-    return json.dumps(value) if widget in {"select", "number"} else pretty(value)
-
-
-def _constraint_text(schema: dict[str, Any]) -> str:
-    words = {
-        "minimum": "at least {}", "maximum": "at most {}", "minLength": "{} characters or more",
-        "maxLength": "at most {} characters", "pattern": "matches {}", "format": "{}",
-    }  # fmt: skip
-    return ", ".join(text.format(schema[key]) for key, text in words.items() if key in schema)
-
-
-def _parse_value(item: ParameterField) -> Any:
-    if item.kind == "integer" and item.widget == "number":
-        return _parse_number(item, whole=True)
-    if item.widget == "number":
-        return _parse_number(item, whole=False)
-    return _parse_json(item) if item.widget in {"json", "select"} else item.value
-
-
-def _parse_number(item: ParameterField, *, whole: bool) -> int | float | None:
-    text = item.value.strip()
-    try:
-        return int(text) if _INTEGER.fullmatch(text) else _fraction(text, whole)
-    except ValueError:
-        item.errors.append("Give a whole number." if whole else "Give a number such as 1.5.")
-        return None
-
-
-def _fraction(text: str, whole: bool) -> float:
+def _parse_number(text: str, *, whole: bool) -> int | float:
+    if _INTEGER.fullmatch(text):
+        return int(text)
     if whole:
-        raise ValueError(text)
-    return float(text)
-
-
-def _parse_json(item: ParameterField) -> Any:
+        raise ValidationError("Give a whole number.")
     try:
-        return strict_json.parse(item.value)
+        return float(text)
+    except ValueError:
+        raise ValidationError("Give a number such as 1.5.") from None
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return strict_json.parse(text)
     except strict_json.BadJson as error:
         reason = str(error)
-        item.errors.append(f"This is {reason}." if reason.startswith("not") else f"{reason}.")
-        return None
+        said = f"This is {reason}." if reason.startswith("not") else f"{reason}."
+        raise ValidationError(said) from None
 
 
 def _error_parameter(flaw: dict[str, str]) -> str:
