@@ -133,7 +133,6 @@ PAGES = [
     "/playground/",
     "/playground/?q=%3Cscript%3E",
     "/tools/hostile/call/",
-    "/tools/hostile/call/?as=%3Cscript%3E",
     f"/tools/hostile/call/?record={RECORD}",
     "/agent/requests/",
     "/agent/requests/?agent=%22%3E%3Cscript%3E&status=%3Cscript%3E&pattern=%3Cscript%3E&before=x",

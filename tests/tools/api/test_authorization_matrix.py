@@ -82,7 +82,7 @@ WAYS = (
 OWN_CALLS = (
     "api-agent-requests", "agent-request-new", "api-batches", "api-chain-execute",
     "api-chain-proposals", "api-chain-rehearse",
-    "api-execute", "api-executions", "api-sessions", "tool-call",
+    "api-execute", "api-executions", "api-sessions", "tool-call", "tool-try",
     "profile-password", "profile-sessions-end", "profile-token-new", "playground", "login-again",
     "audit-exports",
     "factor-app", "factor-key", "factor-codes",
