@@ -38,7 +38,6 @@ from tools.policy.questions import DEFAULT_STATE, EffectiveRequest
 from tools.ui.agents.agent_choices import called_as_agents
 from tools.ui.agents.agent_requests import PATTERN_LABELS, model_configured, question_line
 from tools.ui.playground.call_form import (
-    MOST_GROUPS,
     CallChoices,
     CallForm,
     PlaygroundContext,
@@ -50,6 +49,7 @@ from tools.web.reauthentication import Proof, proof
 
 PAGE = "agents/agent_request_form.html"
 CONTINUES, REPLAYS = "continues", "replays"
+MOST_OFFERED = 60  # groups and states that the form offers
 MOST_TIME_S = 86_400
 MOST_SHARED, MOST_NAME = 20, 63  # agents, and characters of a name
 _MOST_SESSIONS = 50
@@ -264,9 +264,9 @@ def _choices(playground: PlaygroundContext) -> CallChoices:
     states = {state for one in tools for state in one.definition.states} - {WILDCARD}
     return CallChoices(
         usual,
-        list(dict.fromkeys([*usual, *granted]))[:MOST_GROUPS],
+        list(dict.fromkeys([*usual, *granted]))[:MOST_OFFERED],
         DEFAULT_STATE,
-        sorted(states | {DEFAULT_STATE})[:MOST_GROUPS],
+        sorted(states | {DEFAULT_STATE})[:MOST_OFFERED],
     )
 
 

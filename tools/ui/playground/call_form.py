@@ -20,8 +20,6 @@ from tools.web.form_fields import LONGEST_NAME, Checkboxes, choices
 from tools.web.forms import ActionForm
 from tools.web.pages import PageRequest, address_of
 
-MOST_GROUPS = 60  # of one call
-
 
 @dataclass(frozen=True)
 class PlaygroundContext:
@@ -90,7 +88,7 @@ class CallForm(ActionForm):
     def requested_groups(self) -> list[str]:
         named = [*(self["group"].value() or ()), self["other_group"].value() or ""]
         cleaned = (str(name).strip()[:LONGEST_NAME] for name in named)
-        return list(dict.fromkeys(filter(None, cleaned)))[:MOST_GROUPS]
+        return list(dict.fromkeys(filter(None, cleaned)))
 
     @property
     def requested_state(self) -> str:

@@ -33,7 +33,7 @@ class ReplaySource:
     tool: str
     parameters: dict[str, Any]
     groups: list[str] | None
-    state: str | None
+    state: str
     agent: str
     again: Execution | None
     emptied: list[str] = field(default_factory=list)
@@ -72,15 +72,16 @@ def from_record(person: Caller, identifier: UUID) -> ReplaySource:
     if opened is None or not isinstance(asked, dict):
         raise NotFound("No record of yours keeps parameters under this identifier.")
     record, details = opened.record, opened.record.details
+    groups = details.get("requested_groups")
     parameters, emptied = remove_redactions(asked)
-    again = _find_execution(person, record.execution_id)
+    made = readable_executions(person).filter(pk=record.execution_id).first()
     return ReplaySource(
         tool=record.subject,
         parameters=parameters,
-        groups=_string_list(details.get("requested_groups")),
-        state=_optional_string(details.get("state")),
+        groups=[str(name) for name in groups] if isinstance(groups, list) else None,
+        state=str(details.get("state") or ""),
         agent=record.actor if record.actor_kind == "agent" else "",
-        again=again if again and again.is_final else None,
+        again=made if made and made.is_final else None,
         emptied=emptied,
     )
 
@@ -129,11 +130,6 @@ def find_replayed_execution(person: Caller, identifier: str, tool: str) -> Execu
     return found if found is not None and found.is_final else None
 
 
-def _find_execution(person: Caller, identifier: UUID | None) -> Execution | None:
-    """None also where the user may not read it, or it was deleted."""
-    return readable_executions(person).filter(pk=identifier).first() if identifier else None
-
-
 def _empty_redacted(value: Any, place: str, places: list[str]) -> Any:
     if isinstance(value, dict):
         kept = {}
@@ -157,11 +153,3 @@ def _is_redacted(value: Any) -> bool:
 
 def _member_label(name: str) -> str:
     return name if name != _TRUNCATED else "what was cut"
-
-
-def _string_list(value: Any) -> list[str] | None:
-    return [str(name) for name in value] if isinstance(value, list) else None
-
-
-def _optional_string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
