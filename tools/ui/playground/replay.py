@@ -74,7 +74,8 @@ def from_record(person: Caller, identifier: UUID) -> ReplaySource:
     record, details = opened.record, opened.record.details
     groups = details.get("requested_groups")
     parameters, emptied = remove_redactions(asked)
-    made = readable_executions(person).filter(pk=record.execution_id).first()
+    rows = readable_executions(person)
+    made = rows.filter(pk=record.execution_id).first() if record.execution_id else None
     return ReplaySource(
         tool=record.subject,
         parameters=parameters,
