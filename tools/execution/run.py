@@ -231,6 +231,18 @@ def _stopped_result(performance: Performance, outcome: SandboxResult) -> Result 
     return result
 
 
+def run_without_row(tool: CatalogTool, run: ToolRun) -> tuple[SandboxResult, Result]:
+    """A run that no execution stands for, with what its definition makes of the output."""
+    if not connection.in_atomic_block:
+        connection.close()  # a waiting thread must not hold a connection
+    outcome = RUNNERS[tool.definition.type].run(run)
+    count_outcome(outcome)
+    result = result_of(outcome)
+    if result.status == Status.SUCCESS:
+        apply_definition(tool, result)
+    return outcome, result
+
+
 def apply_output_rules(performance: Performance) -> None:
     """What the tool's definition makes of its output, and of an end that the tool did not choose:
     where its effect may have come first, that is said. Of a composite call its calls say so.

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from audit.actions import Actor, record
 from audit.events import Event, Outcome
@@ -28,7 +28,7 @@ from tools.definitions.values import strict_json
 from tools.definitions.vocabulary import ToolType
 from tools.errors import InvalidCall, Malformed, Refused
 from tools.execution.call import Result
-from tools.execution.run import apply_definition, count_outcome, result_of
+from tools.execution.run import run_without_row
 from tools.limits import load_shedder
 from tools.limits.answers import DRAFT
 from tools.models import Organization, Tool
@@ -43,7 +43,6 @@ from tools.policy.questions import (
     Verdict,
 )
 from tools.runners.tool_runs import ToolRun
-from tools.runners.tool_types import RUNNERS
 
 LONGEST_RUN_S = 20.0  # the user waits for it on a page
 SKIPPED_GATES = {
@@ -156,15 +155,9 @@ def _perform_draft(
         caller_kind=by.kind,
         caller_id=by.id,
     )
-    if not connection.in_atomic_block:
-        connection.close()  # a waiting thread must not hold a connection
     began = time.perf_counter()
-    outcome = RUNNERS[ToolType.CODE].run(run)
+    outcome, result = run_without_row(draft, run)
     duration_ms = round((time.perf_counter() - began) * 1000, 3)
-    count_outcome(outcome)
-    result = result_of(outcome)
-    if result.status == Status.SUCCESS:
-        apply_definition(draft, result)
     _record_end(draft, by, result, details | {"duration_ms": duration_ms})
     return DraftRun(result, outcome.stdout, outcome.stderr, level, timeout_s, duration_ms)
 

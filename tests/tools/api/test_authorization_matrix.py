@@ -47,6 +47,7 @@ from tools.catalog.services import services
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.chains.chain_document import chain_definition
+from tools.insight import workspace_reads
 from tools.messaging import message_channels
 from tools.models import (
     Confirmation,
@@ -63,7 +64,6 @@ from tools.models import (
     User,
 )
 from tools.models.permission import GrantRow
-from tools.ui.settings import workspace
 from tools.web import reauthentication
 
 IN = "in"  # authorized: 2xx, or a 4xx for another reason
@@ -87,7 +87,7 @@ OWN_CALLS = (
     "audit-exports",
     "factor-app", "factor-key", "factor-codes",
 )  # fmt: skip
-WORKSPACE = ("workspace", "workspace-file", "workspace-download")  # they call a tool
+WORKSPACE = ("workspace", "workspace-file", "workspace-download")  # they need the sandbox
 PROFILE = ("profile-token-revoke", "profile-session-end")
 CHAINS = ("api-chain", "api-chain-execute", "api-chain-rehearse", "chain-edit")
 READ, EXECUTE = (frozenset([scope]) for scope in ("read", "execute"))
@@ -1326,8 +1326,8 @@ def test_who_may_do_what_over_the_api(names, everybody, callers, sides):
 
 @pytest.fixture
 def _no_waiting(monkeypatch):
-    """Page requests do not wait for calls, which are rolled back before a worker starts them."""
-    monkeypatch.setattr(workspace, "WAIT_S", 0.0)
+    """Pages of the workspace do not wait for the sandbox."""
+    monkeypatch.setattr(workspace_reads, "LONGEST_READ_S", 0.0)
 
 
 @pytest.mark.usefixtures("_no_waiting")

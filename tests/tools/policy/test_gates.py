@@ -1,5 +1,5 @@
-"""One list of gates: admission, claim, explanation, draft runs and what-if ask every gate that they
-do not name as skipped, and the gates themselves read nothing."""
+"""One list of gates: admission, claim, explanation, draft runs, reads of the workspace and what-if ask
+every gate that they do not name as skipped, and the gates themselves read nothing."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from tools.catalog.snapshot import Snapshot
 from tools.errors import Refused
 from tools.execution import accept, claim
 from tools.execution.admit import admit
-from tools.insight import draft_run, explain, tool_reach
+from tools.insight import draft_run, explain, tool_reach, workspace_reads
 from tools.insight.explain import Explanation
 from tools.insight.replay import Combination, World
 from tools.insight.tool_reach import CallerToolReach, reaches
@@ -38,6 +38,7 @@ SKIPPED = {
     "claim": claim.SKIPPED,
     "explanation": explain.SKIPPED,
     "draft run": draft_run.SKIPPED_GATES,
+    "workspace read": workspace_reads.SKIPPED_GATES,
     "what-if": tool_reach.SKIPPED,
 }
 pytestmark = pytest.mark.django_db
@@ -113,6 +114,17 @@ class Walkers:
             )
         )
 
+    def workspace_read(self) -> bool:
+        person = caller_of_user(self._person, organization=self._organization)
+        return _passes(
+            lambda: workspace_reads.read_workspace(
+                caller=person,
+                parameters={"path": ".", "what": "listing"},
+                asked=EffectiveRequest.from_options(["*"], None),
+                snapshot=self._snapshot(),
+            )
+        )
+
     def what_if(self) -> bool:
         snapshot, caller = self._snapshot(), caller_of_agent(self._agent)
         tool = snapshot.tools["echo"]
@@ -135,7 +147,8 @@ def _passes(call: Callable[[], object]) -> bool:
 
 
 @pytest.fixture
-def walkers(organization: Organization, agent: Agent) -> Walkers:
+def walkers(organization: Organization, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Walkers:
+    monkeypatch.setattr(workspace_reads, "LONGEST_READ_S", 0.0)
     return Walkers(organization, agent)
 
 
@@ -147,7 +160,7 @@ def _refuse(question: Question) -> Verdict:
     return Verdict(AddedGate.ADDED, False, "added", "The gate that a test added.")  # type: ignore[arg-type]
 
 
-WALKS = ("admission", "claim", "explanation", "draft_run", "what_if")
+WALKS = ("admission", "claim", "explanation", "draft_run", "workspace_read", "what_if")
 
 
 @pytest.mark.parametrize("stage", Stage)

@@ -1,13 +1,16 @@
-"""Browsing the workspace: as the user may read, in the sandbox, on record."""
+"""Browsing the workspace: as the user may read, in the sandbox, on record, and without a call."""
 
 from collections.abc import Callable
 
 import pytest
 from django.test import Client
 
+from audit.models import AuditRecord
+from tests import factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import inline_code, notes, text
-from tools.models import Execution, Organization
+from tools.approvals import confirmation_rules
+from tools.models import Confirmation, Execution, Organization
 
 Files = Callable[[str, bytes], None]
 pytestmark = pytest.mark.usefixtures("committed", "crib")
@@ -26,8 +29,39 @@ def test_a_directory_is_listed_and_a_file_read(
     )
     file = text(admin_client.get("/workspace/file/?path=notes/today.txt"))
     assert "Grüße" in file and "sha256" in notes(file)
-    calls = Execution.objects.filter(organization=organization, tool_name="read_file")
-    assert calls.count() == 3
+
+
+PLACES = ("", "file/?path=a", "download/?path=a", "?path=gone")
+
+
+def test_looking_makes_no_call_however_often(
+    admin_client: Client, organization: Organization, files: Files
+) -> None:
+    """Review 1.11."""
+    files("a", b"secret")
+    for place in PLACES * 2:
+        admin_client.get(f"/workspace/{place}")
+    assert not Execution.objects.filter(organization=organization).exists()
+    reads = AuditRecord.objects.filter(organization=organization.slug, code="WORKSPACE.READ")
+    assert reads.count() == 2 * len(PLACES)
+    assert reads.filter(outcome="failure", reason="FILE_NOT_FOUND").count() == 2
+
+
+def test_reading_that_waits_for_a_person_asks_nobody(
+    admin_client: Client, organization: Organization, files: Files
+) -> None:
+    """Review 1.11."""
+    files("a", b"secret")
+    by = factories.actor(organization)
+    confirmation_rules.create_rule(
+        organization=organization, name="reads", wanted={"tool": "read_file"}, by=by
+    )
+    for place in PLACES:
+        answer = admin_client.get(f"/workspace/{place}")
+        assert answer.status_code == 403 and "secret" not in text(answer)
+        assert "reading-waits" in notes(answer)
+    assert not Execution.objects.filter(organization=organization).exists()
+    assert not Confirmation.objects.filter(organization=organization).exists()
 
 
 def test_an_empty_workspace_says_so(admin_client: Client) -> None:

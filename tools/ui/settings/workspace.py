@@ -1,7 +1,7 @@
 """`/workspace/`: the files that tools read and write, as far as the user may read them.
 
-Files are read by a call of `read_file` inside the sandbox in the user's name: it needs the same
-permissions and is recorded like any call.
+A file is read as `read_file` reads it, with the same permissions and on record, but no call is
+made: a page may be loaded again by anything.
 """
 
 import base64
@@ -13,31 +13,30 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.dateparse import parse_datetime
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
-from tools.definitions.results import OPEN, Status
-from tools.errors import Malformed, NotFound, ToolcribError
-from tools.execution import answer, outputs
-from tools.execution.call import Call
-from tools.models import Execution
+from tools.definitions.results import Status
+from tools.errors import Malformed, ToolcribError
+from tools.insight.workspace_reads import find_reader, read_workspace
+from tools.policy.questions import EffectiveRequest
 from tools.ui.display import VisiblePiece, visible_pieces
 from tools.ui.playground.call_form import default_group, default_state
 from tools.web.pages import PageRequest, page, snapshot_of
 
 DIRECTORY_TEMPLATE, FILE_TEMPLATE = "settings/workspace.html", "settings/workspace_file.html"
-READ_TOOL = "read_file"
-WAIT_S = 20.0
 PAGE_SIZE = 200
 PIECE_BYTES = 32 * 1024
 _UNREADABLE = "\ufffd"
+_HTTP_STATUSES = {"FILE_NOT_FOUND": 404, "PATH_INVALID": 400, "NOT_A_FILE": 400}
+_UNAVAILABLE = {Status.SANDBOX_ERROR, Status.TIMEOUT, Status.CANCELLED}
 
 
 @dataclass(frozen=True)
-class WorkspaceRead:
-    """A call of `read_file`: its output, or why it failed."""
+class WorkspaceView:
+    """What was read, or why nothing was."""
 
-    execution: Execution | None
     output: dict[str, Any] | None = None
     code: str = ""
     flaw: str = ""
@@ -45,10 +44,8 @@ class WorkspaceRead:
 
     @property
     def waits(self) -> bool:
-        return self.execution is not None and self.execution.status in OPEN
-
-
-_HTTP_STATUSES = {"FILE_NOT_FOUND": 404, "PATH_INVALID": 400, "NOT_A_FILE": 400}
+        """Whether a call would wait for a person."""
+        return self.code == "confirmation_needed"
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class DirectoryEntry:
     name: list[VisiblePiece]
     kind: str
     size: int
-    modified: str
+    modified: Any
     url: str
 
 
@@ -120,28 +117,21 @@ def download_file(request: PageRequest) -> HttpResponseBase:
     return response
 
 
-def _read_workspace(request: PageRequest, parameters: dict[str, Any]) -> WorkspaceRead:
-    snapshot = snapshot_of(request)
-    tool = snapshot.tool(READ_TOOL)
-    if tool is None:
-        raise NotFound(f"There is no tool {READ_TOOL} here to read with.", code="tool_not_found")
-    group = default_group(tool, request.caller, snapshot)
-    call = Call(READ_TOOL, parameters, group=group, state=default_state(tool))
+def _read_workspace(request: PageRequest, parameters: dict[str, Any]) -> WorkspaceView:
+    caller, snapshot = request.caller, snapshot_of(request)
+    tool = find_reader(snapshot)
+    asked = EffectiveRequest.from_options(
+        default_group(tool, caller, snapshot), default_state(tool)
+    )
     try:
-        begun = answer.execute(caller=request.caller, call=call, wait_s=WAIT_S)
+        read = read_workspace(caller=caller, parameters=parameters, asked=asked, snapshot=snapshot)
     except ToolcribError as refusal:
-        recorded = refusal.details.get("execution_id")
-        refused = Execution.objects.filter(pk=recorded).first() if recorded else None
-        return WorkspaceRead(
-            refused, None, refusal.code, _refusal_text(refusal), refusal.http_status
-        )
-    done = Execution.objects.get(pk=begun.pk)
-    if done.status == Status.SUCCESS:
-        return WorkspaceRead(done, outputs.load_output(done))
-    if done.status in OPEN:
-        return WorkspaceRead(done)
-    code = done.error_code or ""
-    return WorkspaceRead(done, None, code, done.error_message or "", _HTTP_STATUSES.get(code, 409))
+        return WorkspaceView(None, refusal.code, _refusal_text(refusal), refusal.http_status)
+    if read.status == Status.SUCCESS:
+        return WorkspaceView(read.output)
+    usual = 503 if read.status in _UNAVAILABLE else 409
+    status = _HTTP_STATUSES.get(read.error_code, usual)
+    return WorkspaceView(None, read.error_code, read.error_message, status)
 
 
 def _refusal_text(refusal: ToolcribError) -> str:
@@ -177,7 +167,9 @@ def _directory_entry(path: str, said: dict[str, Any]) -> DirectoryEntry:
     opens = kind in views and _UNREADABLE not in name
     below = f"{path}/{name}" if path else name
     url = _page_url(views[kind], below, 0) if opens else ""
-    return DirectoryEntry(visible_pieces(name), kind, said["size"], said["modified"], url)
+    return DirectoryEntry(
+        visible_pieces(name), kind, said["size"], parse_datetime(said["modified"]), url
+    )
 
 
 def _next_url(view: str, path: str, offset: int | None) -> str:
