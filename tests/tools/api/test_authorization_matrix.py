@@ -1327,7 +1327,7 @@ def test_who_may_do_what_over_the_api(names, everybody, callers, sides):
 @pytest.fixture
 def _no_waiting(monkeypatch):
     """Pages of the workspace do not wait for the sandbox."""
-    monkeypatch.setattr(workspace_reads, "LONGEST_READ_S", 0.0)
+    monkeypatch.setattr(workspace_reads, "LONGEST_READ_S", 0.1)
 
 
 @pytest.mark.usefixtures("_no_waiting")

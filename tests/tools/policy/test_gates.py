@@ -1,5 +1,5 @@
-"""One list of gates: admission, claim, explanation, draft runs, reads of the workspace and what-if ask
-every gate that they do not name as skipped, and the gates themselves read nothing."""
+"""One list of gates: admission, claim, explanation, draft runs, reads of the workspace and what-if
+ask every gate that they do not name as skipped, and the gates themselves read nothing."""
 
 import subprocess
 import sys
@@ -148,7 +148,7 @@ def _passes(call: Callable[[], object]) -> bool:
 
 @pytest.fixture
 def walkers(organization: Organization, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Walkers:
-    monkeypatch.setattr(workspace_reads, "LONGEST_READ_S", 0.0)
+    monkeypatch.setattr(workspace_reads, "LONGEST_READ_S", 0.1)
     return Walkers(organization, agent)
 
 
