@@ -67,10 +67,10 @@ document.addEventListener("htmx:afterSwap", (event) => {
 // The remaining time of each call.
 const left = (time) => {
   const seconds = Math.floor((new Date(time.dateTime) - Date.now()) / 1000);
-  if (seconds <= 0) return "is over";
+  if (seconds <= 0) return "now";
   const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
-  if (hours > 0) return `${hours} h ${minutes} min left`;
-  return minutes > 4 ? `${minutes} min left` : `${minutes}:${String(seconds % 60).padStart(2, "0")} left`;
+  if (hours > 0) return `in ${hours} h ${minutes} min`;
+  return minutes > 4 ? `in ${minutes} min` : `in ${minutes}:${String(seconds % 60).padStart(2, "0")}`;
 };
 const count = () => {
   for (const time of document.querySelectorAll("time[data-until]")) {

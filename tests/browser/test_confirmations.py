@@ -130,8 +130,8 @@ def test_a_call_is_opened_by_keys_and_keys_that_lead_elsewhere_decide_nothing(
 def test_the_help_names_the_keys_and_the_time_left_runs(page: Page, worker: Agent) -> None:
     call_awaiting_approval(worker)
     page.goto("/confirmations/")
-    left = page.locator("time[data-until]")  # its text from the server begins with a word
-    expect(left).to_have_text(re.compile("^14 "))
+    left = page.locator("time[data-until]")  # its text from the server says "minutes"
+    expect(left).to_have_text(re.compile("^in 14 min$"))
     page.keyboard.press("?")
     keys = page.locator("#shortcuts [data-note=confirmation-keys]")
     expect(keys.get_by_text("a", exact=True)).to_be_visible()

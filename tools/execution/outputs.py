@@ -231,6 +231,14 @@ def redact_execution(execution: Execution) -> dict[str, Any]:
     return fields
 
 
+def redact_observation(execution: Execution) -> str:
+    """The observation alone, without a look at the output: empty where a template renders it."""
+    definition = ToolDefinition(execution.tool_version.definition)
+    if definition.transform.observation:
+        return ""
+    return _redact_observation(execution.observation, _redactor(execution), definition.sensitive)
+
+
 def _render_redacted(execution: Execution, definition: ToolDefinition, output: Any) -> str:
     """Renders the observation again from the redacted output, since secrets in a text cannot be
     recognized. Empty for an output that is stored outside of the row."""

@@ -10,11 +10,12 @@ from django.utils import timezone
 from django.utils.dateformat import format as format_date
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timesince import timeuntil
 
 from tools.web import one_time
 
 register = template.Library()
-AGO = "ago"
+AGO, UNTIL = "ago", "until"
 _WHOLE = "j M Y H:i:s T"
 
 
@@ -30,14 +31,16 @@ def form_token(context: template.Context) -> SafeString:
 @register.simple_tag
 def moment(at: datetime | None, form: str = "j M Y H:i", after: str = "") -> SafeString:
     """A time in the reader's time zone, which its title tells. `form` is a format of dates, or
-    `ago`: how long ago it was, or will be; `after` is shown instead: a duration until then."""
+    `ago`: how long ago it was, or will be; or `until`: in what time it will be, which a script
+    counts down. `after` is shown instead: a duration until then."""
     if at is None:
         return format_html("{}", "–")
     here = timezone.localtime(at)
-    shown = after or (naturaltime(at) if form == AGO else format_date(here, form))
+    relative = {AGO: naturaltime, UNTIL: lambda at: f"in {timeuntil(at, depth=1)}"}.get(form)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
+        '<time datetime="{}" title="{}"{}>{}</time>',
         here.isoformat(),
         format_date(here, _WHOLE),
-        shown,
+        " data-until" if form == UNTIL else "",
+        after or (relative(at) if relative else format_date(here, form)),
     )

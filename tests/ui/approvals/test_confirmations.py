@@ -254,3 +254,12 @@ def test_who_may_only_look_gets_no_button(client_of: Grant, confirmation: Confir
     for address in (ADDRESS, f"{ADDRESS}{confirmation.pk}/"):
         page = text(client.get(address))
         assert "echo" in page and 'name="one"' not in page and 'name="pick"' not in page
+
+
+def test_rejecting_needs_a_reason(browser: Client, confirmation: Confirmation) -> None:
+    """Review 1.16."""
+    form = fields(browser) | {"one": f"reject {confirmation.pk}"}
+    assert browser.post(f"{ADDRESS}decide", form).status_code == 400
+    picked = fields(browser) | {"many": "reject", "pick": str(confirmation.pk), "reason": " "}
+    assert browser.post(f"{ADDRESS}decide", picked).status_code == 400
+    assert status(confirmation) == "pending"

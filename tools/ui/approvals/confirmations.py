@@ -26,6 +26,7 @@ from tools.approvals.decisions import MOST_AT_ONCE, PERMISSION, Decided, Word
 from tools.errors import Forbidden, Malformed
 from tools.models import Confirmation, ConfirmationStatus
 from tools.shapes.scalars import money
+from tools.ui.approvals.call_context import EarlierCall, LastRead, compare_calls
 from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.display import VisiblePiece, impersonator_name, mixed_words, pretty, visible_pieces
 from tools.web.keyset import count_at_most
@@ -58,6 +59,8 @@ class ApprovalCard:
     issued: bool
     minutes_left: float
     preview: list[str]
+    last_read: LastRead | None
+    earlier: EarlierCall | None
 
     @property
     def long(self) -> bool:
@@ -90,7 +93,7 @@ class ApprovalListing(Listing):
         return decisions.pending(self.request.caller)
 
     def prepare(self, rows: list[Confirmation]) -> list[ApprovalCard]:
-        return [_approval_card(self.request, row) for row in rows]
+        return _approval_cards(self.request, rows)
 
     def context(self) -> dict[str, Any]:
         done = decisions.readable(self.request.caller).exclude(status=ConfirmationStatus.PENDING)
@@ -115,7 +118,7 @@ def approval_queue(request: PageRequest) -> HttpResponseBase:
 def confirmation_page(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
     confirmation = decisions.one_of(request.caller, confirmation_id)
     context = {
-        "card": _approval_card(request, confirmation),
+        "card": _approval_cards(request, [confirmation])[0],
         "decides": may(request.caller, PERMISSION),
         "shown_at": _display_stamp(request),
     }
@@ -178,7 +181,17 @@ def _queue_fingerprint(rows: QuerySet[Confirmation]) -> str:
     return hashlib.sha256(f"{found}".encode()).hexdigest()[:16]
 
 
-def _approval_card(request: PageRequest, confirmation: Confirmation) -> ApprovalCard:
+def _approval_cards(request: PageRequest, rows: list[Confirmation]) -> list[ApprovalCard]:
+    compared = compare_calls(request.caller, rows)
+    return [_approval_card(request, row, *compared[row.pk]) for row in rows]
+
+
+def _approval_card(
+    request: PageRequest,
+    confirmation: Confirmation,
+    read: LastRead | None,
+    earlier: EarlierCall | None,
+) -> ApprovalCard:
     execution = confirmation.execution
     text = pretty(execution.parameters)
     arguments = visible_pieces(text)
@@ -199,6 +212,8 @@ def _approval_card(request: PageRequest, confirmation: Confirmation) -> Approval
         issued=decisions.issued_its_token(request.caller, execution),
         minutes_left=left.total_seconds() / 60,
         preview=preview_sentences(execution.tool_version),
+        last_read=read,
+        earlier=earlier,
     )
 
 
@@ -229,6 +244,8 @@ def _read_decision(given: QueryDict, item: str, approve: bool, displayed_s: floa
     except ValueError:
         raise Malformed("The form names no call. Reload the page and try again.") from None
     reason = given.get(f"reason.{item}", "").strip() or given.get("reason", "").strip()
+    if not approve and not reason:
+        raise Malformed("Say why you reject it: the caller is told.", code="reason_needed")
     return Word(
         identifier,
         given.get(f"hash.{item}", ""),
