@@ -35,3 +35,9 @@ def test_nothing_is_written_that_htmx_4_reads_otherwise(template: Path) -> None:
 
 def test_the_templates_that_ask_are_found() -> None:
     assert sum(len(tags(template)) for template in TEMPLATES) > 25
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
+def test_each_time_is_in_the_readers_zone_which_it_tells(template: Path) -> None:
+    """By `{% moment %}` (review 1.18)."""
+    assert "<time" not in template.read_text("utf-8")
