@@ -7,6 +7,7 @@ other. All times are the database's: the clock of a worker may differ.
 """
 
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -83,8 +84,9 @@ def alerts_of(organization: str) -> Any:
     return Alert.objects.filter(organization=organization)
 
 
-def open_by_rule(organization: str) -> dict[str, int]:
-    rows = alerts_of(organization).open().order_by()
+def open_by_rule(organization: str, rules: Collection[str]) -> dict[str, int]:
+    """Of these rules."""
+    rows = alerts_of(organization).open().filter(rule__in=rules).order_by()
     return dict(rows.values_list("rule").annotate(Count("pk")))
 
 

@@ -1,11 +1,13 @@
 """Models of alert rules, alerts, notification channels and deliveries."""
 
 from django.db import models
-from django.db.models import Case, IntegerField, Q, When
-from django.db.models.functions import Now
+from django.db.models import Case, FloatField, Func, IntegerField, Q, When
+from django.db.models.functions import Cast, Now
 from uuid_utils.compat import uuid7
 
 from audit.events import Severity
+
+_SECONDS = 1e11  # more than any time has
 
 
 def worst_first(field: str = "severity") -> Case:
@@ -18,8 +20,14 @@ class AlertQuerySet(models.QuerySet["Alert"]):
     def open(self) -> "AlertQuerySet":
         return self.filter(acknowledged_at__isnull=True)
 
-    def worst_first(self) -> "AlertQuerySet":
-        return self.order_by(worst_first(), "-last_at", "-id")
+    def weighed(self) -> "AlertQuerySet":
+        """With a `weight` to sort by: of the worst, and of those of the newest, it is the most."""
+        seconds = Func(
+            "last_at",
+            template="extract(epoch from %(expressions)s)::float8",
+            output_field=FloatField(),
+        )
+        return self.annotate(weight=seconds - Cast(worst_first(), FloatField()) * _SECONDS)
 
 
 class Alert(models.Model):

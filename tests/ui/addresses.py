@@ -37,6 +37,8 @@ ASKED_FOR_MORE = {
     "agents, sorted": "/agents/?sort=-state&q=o",
     "services, live": "/services/?q=e",
     "changes, rejected": "/changes/?state=rejected",
+    "alerts, acknowledged": "/audit/alerts/?show=acknowledged",
+    "alerts, channels": "/audit/alerts/?show=channels",
     "a server, stdio": "/servers/new/?transport=stdio",
     "knowledge, all": "/knowledge/",
     "admin executions, a word": "/admin/tools/execution/?q=invoice",

@@ -3,16 +3,17 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from audit.actions import Actor
 from audit.alerts import alert_channels
-from audit.models import Alert, AlertDelivery, AlertRule, AuditRecord
+from audit.models import Alert, AlertChannel, AlertDelivery, AlertRule, AuditRecord
 from tests.stubs.mail import open_office
 from tests.ui.pages import notes, text
 from tools.models import Organization
-from tools.ui.audit import alerts
 
 HOOK = "https://hooks.example/T0KEN"
 
@@ -35,15 +36,16 @@ def alert(organization: Organization):
 
 
 def test_it_names_the_channels_without_their_secrets(admin_client: Client, hook) -> None:
-    page = text(admin_client.get("/audit/alerts/"))
+    page = text(admin_client.get("/audit/alerts/?show=channels"))
     assert "ops hook" in page and "hooks.example" in page
     assert "T0KEN" not in page and hook[1] not in page
 
 
 def test_channels_are_for_who_may_see_them(client_of, hook) -> None:
-    assert "ops hook" not in text(client_of("audit.view_auditrecord").get("/audit/alerts/"))
+    refused = client_of("audit.view_auditrecord").get("/audit/alerts/?show=channels")
+    assert refused.status_code == 403 and "ops hook" not in text(refused)
     granted = client_of("audit.view_auditrecord", "audit.view_alertchannel")
-    page = text(granted.get("/audit/alerts/"))
+    page = text(granted.get("/audit/alerts/?show=channels"))
     assert "ops hook" in page and f"/audit/alerts/channels/{hook[0].pk}/test/" not in page
 
 
@@ -55,20 +57,49 @@ def test_a_failed_delivery_is_shown_with_its_reason(admin_client: Client, hook, 
     assert "It is gone." in page and "given-up" in notes(page)
 
 
-def test_the_worst_stand_first_and_how_many_more_there_are(
-    admin_client: Client, alert, monkeypatch
-) -> None:
-    monkeypatch.setattr(alerts, "MOST_OPEN", 2)
+def test_the_worst_come_first_and_all_are_reached(admin_client: Client, alert) -> None:
+    """Review 1.17: open alerts ended at a number."""
     later = alert.last_at + timedelta(hours=1)
-    for number in range(3):
+    for number in range(27):
         Alert.objects.create(
             organization=alert.organization, rule="dead_token", severity="warning",
             actor=f"agent-{number}", message=f"agent-{number} used a dead token.", count=1,
-            first_at=later, last_at=later,
+            first_at=later, last_at=later + timedelta(minutes=number),
         )  # fmt: skip
-    page = admin_client.get("/audit/alerts/")
-    assert [one.severity for one in page.context["open"]] == ["critical", "warning"]
-    assert notes(page)["more-open"] == ["2"]
+    first = admin_client.get("/audit/alerts/").context["listing"]
+    shown = [one.actor for one in first.visible_rows]
+    assert shown[:3] == ["magpie", "agent-26", "agent-25"]
+    rest = admin_client.get(first.next).context["listing"]
+    assert len({*shown, *(one.actor for one in rest.visible_rows)}) == 28 and not rest.next
+
+
+@pytest.mark.parametrize("show", ["open", "acknowledged", "channels"])
+def test_a_list_of_the_page_asks_as_much_of_many_as_of_few(
+    admin_client: Client, organization: Organization, django_assert_num_queries, show: str
+) -> None:
+    address = f"/audit/alerts/?show={show}"
+    fill(organization.slug, 3)
+    admin_client.get(address)
+    with CaptureQueriesContext(connection) as few:
+        admin_client.get(address)
+    fill(organization.slug, 30)
+    with django_assert_num_queries(len(few)):
+        admin_client.get(address)
+
+
+def fill(organization: str, count: int) -> None:
+    now = timezone.now()
+    for over in (None, now):
+        Alert.objects.bulk_create(
+            Alert(organization=organization, rule="r", severity="info", message="m", count=1,
+                  actor=f"{count}-{at}", first_at=now, last_at=now, acknowledged_at=over)
+            for at in range(count)
+        )  # fmt: skip
+    AlertChannel.objects.bulk_create(
+        AlertChannel(organization=organization, name=f"{count}-{at}", kind="email",
+                     target="a@example.com")
+        for at in range(count)
+    )  # fmt: skip
 
 
 def test_a_test_says_what_came_of_it(

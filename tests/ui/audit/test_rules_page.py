@@ -146,7 +146,7 @@ def test_an_alert_is_acknowledged_with_a_note(
     admin_client.post(f"/audit/alerts/{found.pk}/acknowledge/", {"note": note})
     found.refresh_from_db()
     assert found.note.startswith("It was a drill.x") and len(found.note) == 500
-    assert "It was a drill." in text(admin_client.get("/audit/alerts/"))
+    assert "It was a drill." in text(admin_client.get("/audit/alerts/?show=acknowledged"))
     record_ = AuditRecord.objects.get(code="ALERT.ACKNOWLEDGE", organization=organization.slug)
     assert record_.details["note"] == found.note
 
@@ -158,12 +158,12 @@ def test_alerts_are_narrowed_by_rule_and_severity(
     alert(organization, rule="two", severity="critical", message="second to none")
     page = text(admin_client.get("/audit/alerts/?rule=one"))
     assert "first of all" in page and "second to none" not in page
-    assert "no-such-alert" in notes(admin_client.get("/audit/alerts/?rule=none"))
+    assert "none-matches" in notes(admin_client.get("/audit/alerts/?rule=none"))
 
 
 def test_acknowledged_alerts_are_paged(admin_client: Client, organization: Organization) -> None:
     for number in range(27):
         alert(organization, rule=f"r{number}", acknowledged_at=timezone.now())
-    for place, numbers in (("", ["1", "25", "27"]), ("?page=2", ["26", "27", "27"])):
-        [shown] = notes(admin_client.get(f"/audit/alerts/{place}"))["range"]
+    for place, numbers in (("", ["1", "25", "27"]), ("&page=2", ["26", "27", "27"])):
+        [shown] = notes(admin_client.get(f"/audit/alerts/?show=acknowledged{place}"))["range"]
         assert re.findall(r"\d+", shown) == numbers

@@ -5,10 +5,10 @@ organization.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from django import forms
+from django.db.models import Q, QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_http_methods, require_safe
@@ -25,6 +25,7 @@ from audit.alerts.rule_kinds import CUSTOM_KINDS, KINDS
 from audit.errors import AuditFlaw
 from audit.events import Event, Outcome, Severity
 from audit.models import AlertRule
+from audit.models.alerts import worst_first
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.errors import Forbidden, Malformed, NotFound
@@ -166,46 +167,38 @@ class RuleFilters(Filters):
 
 
 class RuleListing(Listing):
-    """Each rule with the number of open alerts of the user's organization."""
+    """Each rule with the number of open alerts of the user's organization. The rules that have no
+    row, and are always on, are apart."""
 
     view, template, noun, filters = "alert-rules", LIST, "rule", RuleFilters
-    order, place, page_size = "rule", "name", 50
+    order, page_size = "rule", 50
     columns = [
-        Column("rule", "Rule", lambda row: row.rule.name, sort=lambda rule: rule.name),
+        Column("rule", "Rule", lambda row: row.rule.name, sort="name"),
         Column("says", "It says", lambda row: row.rule.description),
         Column("enabled", "", lambda row: row.rule.enabled),
-        Column("severity", "Severity", lambda row: row.rule.severity,
-               sort=lambda rule: Severity(rule.severity).rank),
+        Column("severity", "Severity", lambda row: row.rule.severity, sort="rank"),
         Column("from", "From", lambda row: row.rule.least),
-        Column("within_s", "Within", lambda row: row.rule.window_s,
-               sort=lambda rule: rule.window_s),
+        Column("within_s", "Within", lambda row: row.rule.window_s, sort="window_s"),
         Column("open", "Open", lambda row: row.open, css="number"),
-    ]  # fmt: skip
+    ]
 
-    def rows(self) -> list[AlertRule]:
-        words, severity = self.values.get("q", "").lower(), self.values.get("severity", "")
-        return [
-            rule
-            for rule in (*AlertRule.objects.order_by("name"), *alert_rules.FIXED_RULES)
-            if severity in ("", rule.severity)
-            and words in f"{rule.name} {rule.description}".lower()
-        ]
-
-    @cached_property
-    def open_alerts(self) -> dict[str, int]:
-        return dict(alerts.open_by_rule(self.caller.organization))
+    def rows(self) -> QuerySet[AlertRule]:
+        rows = AlertRule.objects.annotate(rank=-worst_first())
+        if words := self.values.get("q"):
+            rows = rows.filter(Q(name__icontains=words) | Q(description__icontains=words))
+        severity = self.values.get("severity")
+        return rows.filter(severity=severity) if severity else rows
 
     def prepare(self, rows: list[AlertRule]) -> list[AlertRuleRow]:
+        names = [row.name for row in rows]
+        counts = alerts.open_by_rule(self.caller.organization, names)
         return [
-            AlertRuleRow(row, duration_words(row.window_s), self.open_alerts.get(row.name, 0))
-            for row in rows
+            AlertRuleRow(row, duration_words(row.window_s), counts.get(row.name, 0)) for row in rows
         ]
 
     def context(self) -> dict[str, Any]:
-        return {
-            "alerts": sum(self.open_alerts.values()),
-            "may_change": self.caller.is_superuser,
-        }
+        fixed = self.prepare([*alert_rules.FIXED_RULES])
+        return {"may_change": self.caller.is_superuser, "fixed": fixed}
 
 
 @require_safe
@@ -250,7 +243,6 @@ def _render_rule(
         "codes": [*Event],
         "outcomes": [*Outcome],
         "caught": form.matches(),
-        "alerts": alerts.alerts_of(request.caller.organization).open().count(),
     }
     part = request.htmx and request.htmx.target == "caught"
     return form.show(f"{ONE}#matches" if part else ONE, context)

@@ -13,9 +13,10 @@ from django.views.decorators.http import require_POST, require_safe
 
 from audit.alerts import alert_channels, alert_rules, alerts, deliveries
 from audit.events import Severity
-from audit.models import Alert, AlertChannel, AlertRule
+from audit.models import AlertChannel, AlertRule
+from tools.errors import Forbidden
 from tools.ui.audit.audit_records import actor_of, needs
-from tools.web.keyset import MOST_COUNTED, count_at_most
+from tools.web.keyset import count_at_most
 from tools.web.listing import Column, Filters, Listing, select_field, text_field
 from tools.web.pages import page
 from tools.web.reauthentication import Proof, proof
@@ -24,7 +25,8 @@ VIEW = "audit.view_auditrecord"
 CHANGE = "audit.change_alert"
 VIEW_CHANNEL = "audit.view_alertchannel"
 CHANGE_CHANNEL = "audit.change_alertchannel"
-MOST_OPEN = 200
+OPEN, CLOSED, CHANNELS = "open", "acknowledged", "channels"
+TEMPLATE = "audit/alerts.html"
 MOST_RULES = 100
 MOST_FAILURES = 20
 
@@ -40,8 +42,9 @@ class AlertChannelRow:
 @page
 @needs(VIEW)
 def alert_list(request: HttpRequest) -> HttpResponseBase:
-    """Alerts of the user's organization: open ones first, then acknowledged ones."""
-    return _render_alerts(request)
+    """Alerts of the user's organization that are open, or acknowledged; or the channels."""
+    listing = TABS.get(request.GET.get("show", ""), AlertListing)
+    return listing(request).respond()  # type: ignore[arg-type]
 
 
 @proof(Proof.NOT_NEEDED)
@@ -62,7 +65,7 @@ def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponseBase:
     """Send a test notification and show the page with its result."""
     found = get_object_or_404(_channels(request), pk=channel_id)
     problem = deliveries.send_test_message(channel=found, by=actor_of(request))
-    return _render_alerts(request, tried=found, problem=problem)
+    return ChannelListing(request).respond(tried=found, problem=problem)  # type: ignore[arg-type]
 
 
 class AlertFilters(Filters):
@@ -70,62 +73,112 @@ class AlertFilters(Filters):
     rule = text_field("Rule", "Exact name", list="rules")
 
 
-class ClosedAlertListing(Listing):
-    """The alerts that were acknowledged, on the page of the open ones, which come first."""
+class AlertListing(Listing):
+    """One tab of the page: alerts that are open, the worst first."""
 
-    view, template, noun, filters = "alerts", "audit/alerts.html", "alert", AlertFilters
-    order, swaps = "-last", False
-    columns = [
-        Column("rule", "", lambda alert: alert.rule),
-        Column("severity", "", lambda alert: alert.severity),
-        Column("actor", "", lambda alert: alert.actor),
-        Column("message", "", lambda alert: alert.message),
-        Column("records", "", lambda alert: alert.count),
-        Column("first", "", lambda alert: alert.first_at),
-        Column("last", "", lambda alert: alert.last_at, sort="last_at"),
-        Column("acknowledged", "", lambda alert: alert.acknowledged_at),
-        Column("acknowledged_by", "", lambda alert: alert.acknowledged_by),
-        Column("note", "", lambda alert: alert.note),
-    ]
+    view, template, noun, filters, order = "alerts", TEMPLATE, "alert", AlertFilters, "-severity"
+    show, title = OPEN, "Open"
 
     def build(self) -> None:
+        self.fixed = {} if self.show == OPEN else {"show": self.show}
         self.found = alerts.alerts_of(_organization(self.request))
         if not self.request.user.has_perm(VIEW):  # managing channels does not require it
             self.found = self.found.none()
-        self.narrowed = self.found.filter(**self.values)
+        self.may_acknowledge = self.request.user.has_perm(CHANGE)
+        self.columns = [*_ALERT_COLUMNS, *self.own_columns()]
+
+    def own_columns(self) -> list[Column]:
+        return [Column("acknowledge", "Acknowledge", hidden=True)] if self.may_acknowledge else []
 
     @property
     def bare_address(self) -> str:
         return reverse(self.view)
 
-    def rows(self) -> QuerySet[Alert]:
-        return self.narrowed.filter(acknowledged_at__isnull=False)
+    def rows(self) -> Any:
+        return self.found.open().filter(**self.values).weighed()
 
     def context(self) -> dict[str, Any]:
-        request = self.request
-        may_see = request.user.has_perm(VIEW_CHANNEL) or request.user.has_perm(CHANGE_CHANNEL)
-        count = self.narrowed.open()[: MOST_OPEN + MOST_COUNTED].count()
+        may_see = _may_see_channels(self.request)
         return {
-            "open": self.narrowed.open().worst_first()[:MOST_OPEN],
+            "tabs": [(show, one.title, f"{reverse(self.view)}?show={show}")
+                     for show, one in TABS.items() if show != CHANNELS or may_see],
             "open_count": count_at_most(self.found.open()),
-            "more": max(0, count - MOST_OPEN),
-            "filtered": bool(self.values),
-            "rules": [rule.name for rule in _all_rules()],
+            "rules": _rule_names(),
             "longest_note": alerts.LONGEST_NOTE,
-            "may_acknowledge": request.user.has_perm(CHANGE),
-            "may_see_channels": may_see,
-            "may_test": request.user.has_perm(CHANGE_CHANNEL),
-            "channels": [_channel_row(row) for row in _channels(request)] if may_see else [],
-            "failures": _delivery_failures(request) if may_see else [],
+            "failures": _delivery_failures(self.request) if may_see else [],
+        }  # fmt: skip
+
+    @property
+    def partials(self) -> dict[str, str]:
+        return super().partials | {
+            name: f"{TEMPLATE}#{self.show}_{name}" for name in ("row", "empty")
         }
 
 
-def _render_alerts(request: HttpRequest, **more: Any) -> HttpResponseBase:
-    return ClosedAlertListing(request).respond(**more)  # type: ignore[arg-type]
+_ALERT_COLUMNS = [
+    Column("severity", "Severity", lambda alert: alert.severity, sort="weight"),
+    Column("rule", "", lambda alert: alert.rule),
+    Column("actor", "", lambda alert: alert.actor),
+    Column("message", "Alert", lambda alert: alert.message),
+    Column("records", "Records", lambda alert: alert.count, css="number"),
+    Column("first", "", lambda alert: alert.first_at),
+    Column("last", "Last", lambda alert: alert.last_at, sort="last_at", css="number"),
+]
 
 
-def _all_rules() -> list[AlertRule]:
-    return [*AlertRule.objects.order_by("name")[:MOST_RULES], *alert_rules.FIXED_RULES]
+class ClosedAlertListing(AlertListing):
+    show, order, title = CLOSED, "-last", "Acknowledged"
+
+    def own_columns(self) -> list[Column]:
+        return [
+            Column("acknowledged_by", "Acknowledged", lambda alert: alert.acknowledged_by),
+            Column("acknowledged", "", lambda alert: alert.acknowledged_at),
+            Column("note", "", lambda alert: alert.note),
+        ]
+
+    def rows(self) -> Any:
+        return self.found.filter(acknowledged_at__isnull=False, **self.values).weighed()
+
+
+class ChannelListing(AlertListing):
+    """The channels that are notified."""
+
+    show, order, noun, filters, title = CHANNELS, "channel", "channel", Filters, "Who is told"
+
+    def build(self) -> None:
+        if not _may_see_channels(self.request):
+            raise Forbidden("This page needs a permission that you do not have.")
+        super().build()
+        self.may_test = self.request.user.has_perm(CHANGE_CHANNEL)
+        test = [Column("test", "Test", hidden=True)] if self.may_test else []
+        self.columns = [
+            Column("channel", "Channel", lambda one: one.row.name, sort="name"),
+            Column("leads_to", "Leads to", lambda one: one.target),
+            Column("from", "Told from", lambda one: one.row.least),
+            Column("state", "State", lambda one: one.unusable or one.row.enabled),
+            *test,
+        ]
+
+    def rows(self) -> QuerySet[AlertChannel]:
+        return _channels(self.request)
+
+    def prepare(self, rows: list[AlertChannel]) -> list[AlertChannelRow]:
+        return [_channel_row(row) for row in rows]
+
+
+TABS: dict[str, type[AlertListing]] = {
+    one.show: one for one in (AlertListing, ClosedAlertListing, ChannelListing)
+}
+
+
+def _may_see_channels(request: HttpRequest) -> bool:
+    return any(request.user.has_perm(name) for name in (VIEW_CHANNEL, CHANGE_CHANNEL))
+
+
+def _rule_names() -> list[str]:
+    """Suggestions for a filter that takes any."""
+    rows = AlertRule.objects.order_by("name").values_list("name", flat=True)
+    return [*rows[:MOST_RULES], *(rule.name for rule in alert_rules.FIXED_RULES)]
 
 
 def _delivery_failures(request: HttpRequest) -> Any:
