@@ -110,9 +110,10 @@ def count_at_most(rows: QuerySet[Any], most: int = 99) -> int | str:
     return count if count <= most else f"{most}+"
 
 
-def sort_rows(rows: Sequence[Any], order: KeysetOrder) -> list[Any]:
+def sort_rows(rows: Sequence[Any], order: KeysetOrder) -> Sequence[Any]:
+    """A sequence that is in order may make its rows when they are read."""
     if order.field is None:
-        return list(rows)
+        return rows
     return sorted(rows, key=lambda row: _key(row, order), reverse=order.descending)
 
 
@@ -126,16 +127,18 @@ def _numbered_page(rows: QuerySet[Any], size: int, number: int, total: int | Non
 
 
 def _sequence_page(
-    rows: list[Any], order: KeysetOrder, size: int, position: KeysetPosition | None, number: int
+    rows: Sequence[Any], order: KeysetOrder, size: int, position: KeysetPosition | None, number: int
 ) -> KeysetPage:
     start = min(number - 1, max(0, len(rows) - 1) // size) * size
     if position is not None and order.field is not None:
         start = _start_beside(rows, order, size, position)
-    shown = rows[start : start + size]
+    shown = list(rows[start : start + size])
     return KeysetPage(shown, start > 0, start + size < len(rows), start + 1, len(rows))
 
 
-def _start_beside(rows: list[Any], order: KeysetOrder, size: int, position: KeysetPosition) -> int:
+def _start_beside(
+    rows: Sequence[Any], order: KeysetOrder, size: int, position: KeysetPosition
+) -> int:
     """The index of the page's first row; 0 for a position that cannot be read."""
     upwards = rows[::-1] if order.descending else rows
     keys = [_key(row, order) for row in upwards]
@@ -149,7 +152,7 @@ def _start_beside(rows: list[Any], order: KeysetOrder, size: int, position: Keys
     return len(rows) - there if forward else max(0, there - size)
 
 
-def _read_key(position: KeysetPosition, order: KeysetOrder, rows: list[Any]) -> tuple[Any, str]:
+def _read_key(position: KeysetPosition, order: KeysetOrder, rows: Sequence[Any]) -> tuple[Any, str]:
     """Raises `ValueError`."""
     if position.value is None:
         same = [row for row in rows if str(_attribute(row, order.place)) == position.place]

@@ -36,11 +36,14 @@ def moment(at: datetime | None, form: str = "j M Y H:i", after: str = "") -> Saf
     if at is None:
         return format_html("{}", "–")
     here = timezone.localtime(at)
-    relative = {AGO: naturaltime, UNTIL: lambda at: f"in {timeuntil(at, depth=1)}"}.get(form)
+    if form == AGO:
+        shown = naturaltime(at)
+    else:
+        shown = f"in {timeuntil(at, depth=1)}" if form == UNTIL else format_date(here, form)
     return format_html(
         '<time datetime="{}" title="{}"{}>{}</time>',
         here.isoformat(),
         format_date(here, _WHOLE),
         " data-until" if form == UNTIL else "",
-        after or (relative(at) if relative else format_date(here, form)),
+        after or shown,
     )

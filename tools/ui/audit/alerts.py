@@ -76,7 +76,8 @@ class AlertFilters(Filters):
 class AlertListing(Listing):
     """One tab of the page: alerts that are open, the worst first."""
 
-    view, template, noun, filters, order = "alerts", TEMPLATE, "alert", AlertFilters, "-severity"
+    view, template, noun, order = "alerts", TEMPLATE, "alert", "-severity"
+    filters: type[Filters] = AlertFilters
     show, title = OPEN, "Open"
 
     def build(self) -> None:

@@ -7,8 +7,9 @@ from datetime import date, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -45,6 +46,7 @@ from tools.usage.usage_reports import (
     duration_percentiles,
     usage_report,
 )
+from tools.web.listing import Column, Filters, Listing, search_field
 from tools.web.pages import PageRequest, page, snapshot_of
 
 TEMPLATE = "catalog/tool.html"
@@ -55,7 +57,6 @@ MEMBERSHIP_LABELS = {
     Through.SOURCE: "from its source",
     Through.PARENT: "as a parent",
 }
-PAGE_SIZE = 25
 DAYS = 14
 
 
@@ -126,28 +127,54 @@ def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
     return render(request, "catalog/tool_version.html", context)
 
 
+class AgentFilters(Filters):
+    q = search_field("Name of an agent")
+
+
+class ToolAgentListing(Listing):
+    """The agents, with the first gate that refuses the tool to each: with all of its grants, in a
+    state that has the tool."""
+
+    view, template, noun, css = "tool-who", "catalog/tool_access.html", "agent", "who"
+    filters, order, place, above, below = AgentFilters, "agent", "slug", True, True
+    columns = [
+        Column("agent", "Agent", lambda row: row.agent, sort="slug"),
+        Column("may_use_it", "May use it", lambda row: "no" if row.gate else "yes"),
+        Column("gate", "First no", lambda row: row.gate),
+        Column("reason", "", lambda row: row.reason),
+        Column("explain", "Explain", hidden=True),
+    ]
+
+    def __init__(self, request: PageRequest, tool: CatalogTool) -> None:
+        self.tool, self.snapshot = tool, snapshot_of(request)
+        super().__init__(request)
+
+    def rows(self) -> QuerySet[Agent]:
+        rows = Agent.objects.filter(organization_id=self.snapshot.organization_id)
+        words = self.values.get("q")
+        return rows.filter(slug__icontains=words) if words else rows
+
+    def prepare(self, rows: list[Agent]) -> list[ToolAgentRow]:
+        about = {agent.slug: agent.description for agent in rows}
+        callers = known_callers(rows, self.snapshot.revision)
+        return [_agent_row(caller, about[caller.name], self.tool) for caller in callers]
+
+    def context(self) -> dict[str, Any]:
+        return {"tool": self.tool, "state": default_state(self.tool)}
+
+    @property
+    def able(self) -> int:
+        """How many of the page can use it."""
+        return sum(not row.gate for row in self.visible_rows)
+
+
 @require_safe
 @page
-def access_page(request: PageRequest, name: str) -> HttpResponse:
-    snapshot = snapshot_of(request)
-    tool = visible_tool(request.caller, snapshot, name)
+def access_page(request: PageRequest, name: str) -> HttpResponseBase:
+    tool = visible_tool(request.caller, snapshot_of(request), name)
     for permission in ("view_agent", "view_tool"):
         require(request.caller, permission)
-    q = request.GET.get("q", "").strip()[:63]
-    rows = Agent.objects.filter(organization_id=snapshot.organization_id).order_by("slug")
-    found = rows.filter(slug__icontains=q) if q else rows
-    shown = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    agents = _agent_rows(shown, tool, snapshot)
-    context = {
-        "tool": tool,
-        "q": q,
-        "shown": shown,
-        "agents": agents,
-        "yes": sum(not row.gate for row in agents),
-        "state": default_state(tool),
-        "links": _page_links(tool, q, shown),
-    }
-    return render(request, "catalog/tool_access.html", context)
+    return ToolAgentListing(request, tool).respond()
 
 
 @require_safe
@@ -225,14 +252,6 @@ def _facts(tool: CatalogTool) -> list[tuple[str, Any]]:
     ]
 
 
-def _agent_rows(shown: Page[Agent], tool: CatalogTool, snapshot: Snapshot) -> list[ToolAgentRow]:
-    """The agents of the page, evaluated with all of their grants, in a state that has the tool."""
-    agents = list(shown.object_list)
-    about = {agent.slug: agent.description for agent in agents}
-    callers = known_callers(agents, snapshot.revision)
-    return [_agent_row(caller, about[caller.name], tool) for caller in callers]
-
-
 def _agent_row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgentRow:
     own = snapshot_for(caller)  # with the versions that are pinned for the agent
     asked = EffectiveRequest(caller.granted_groups, default_state(tool))
@@ -246,17 +265,6 @@ def _agent_row(caller: Caller, description: str, tool: CatalogTool) -> ToolAgent
         reason=refusal.reason if refusal else "",
         explain=f"{reverse('explain')}?{urlencode(query)}",
     )
-
-
-def _page_links(tool: CatalogTool, q: str, shown: Page[Agent]) -> dict[str, str]:
-    def address(number: int) -> str:
-        query = {name: value for name, value in (("q", q), ("page", number)) if value}
-        return f"{reverse('tool-who', args=[tool.name])}?{urlencode(query)}"
-
-    return {
-        "previous": address(shown.number - 1) if shown.has_previous() else "",
-        "next": address(shown.number + 1) if shown.has_next() else "",
-    }
 
 
 def _day_rows(found: UsageReport, took: dict[date | None, float]) -> list[ToolUsageDay]:

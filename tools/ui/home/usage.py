@@ -1,13 +1,14 @@
 """`/usage/`: calls and costs, as charts by day, and as a table by a chosen dimension."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.paginator import Page, Paginator
-from django.http import HttpResponse, QueryDict
-from django.shortcuts import render
+from django import forms
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.formats import date_format
 from django.views.decorators.http import require_safe
@@ -26,12 +27,11 @@ from tools.usage.usage_reports import (
     usage_ranking,
     usage_report,
 )
+from tools.web.listing import Column, Filters, Listing, choice_field, text_field
 from tools.web.pages import PageRequest, page, snapshot_of
 
 TEMPLATE = "home/usage.html"
-PAGE_SIZE = 100
 PERIODS = (7, 30, 90, 365)
-FILTERS = ("agent", "tool", "group")
 _MISSING_NAMES = {"agent": "people", "group": "no group", "tool": "none", "day": "never"}
 
 
@@ -45,37 +45,80 @@ class UsageTableRow:
     cost: str
 
 
+_FIGURES = [
+    Column("calls", "Calls", attrgetter("figures.calls"), css="number"),
+    Column("failures", "Failed", attrgetter("figures.failures"), css="number"),
+    Column("denials", "Refused", attrgetter("figures.denials"), css="number"),
+    Column("cached", "From the cache", attrgetter("figures.cached"), css="number"),
+    Column("cost", "Cost", attrgetter("cost"), css="number"),
+]
+
+
+class UsageFilters(Filters):
+    by = choice_field("By", [(name, name.capitalize()) for name in DIMENSIONS[1:]], every="Day")
+    since = forms.CharField(label="From", widget=forms.DateInput({"type": "date"}))
+    until = forms.CharField(label="To", widget=forms.DateInput({"type": "date"}))
+    agent, tool, group = text_field("Agent"), text_field("Tool"), text_field("Group")
+
+
+class UsageListing(Listing):
+    """Days, the latest first, or what the most calls were of. Its charts change with it."""
+
+    view, template, noun, filters = "usage", TEMPLATE, "row", UsageFilters
+    page_size, results = 100, f"{TEMPLATE}#results"
+
+    def build(self) -> None:
+        self.by, self.flaw = self.values.get("by") or "day", ""
+        try:
+            loaded = _load_usage(self.request, replace(_usage_query(self.values), by=(self.by,)))
+        except Malformed as wrong:
+            self.flaw = wrong.message
+            self.filter = UsageFilters({"by": self.values.get("by", "")})
+            self.values = self.filter.values
+            loaded = _load_usage(self.request, UsageQuery(by=(self.by,)))
+        self.days, self.ranked = loaded
+        days = {"since": f"{self.days.since}", "until": f"{self.days.until}"}
+        self.filter.data = {**self.filter.data, **days}
+        self.filter.texts |= days  # of its addresses, so that they are the same after midnight
+        self.columns = [
+            Column(self.by, self.by.capitalize(), lambda row: row.name),
+            *_FIGURES,
+        ]
+
+    def rows(self) -> Sequence[ReportRow]:
+        return self.ranked
+
+    def prepare(self, rows: list[ReportRow]) -> list[UsageTableRow]:
+        return _table_rows(rows, self.by)
+
+    def context(self) -> dict[str, Any]:
+        days = self.days
+        total = sum((figures for _, figures in days.rows), UsageTotals())
+        return {
+            "found": days,
+            "total": total,
+            "cost": money(total.cost),
+            "most_calls": max((figures.calls for _, figures in days.rows), default=0),
+            "most_cost": money(max((figures.cost for _, figures in days.rows), default=total.cost)),
+            **usage_charts(days),
+            "periods": [(length, self._period(length)) for length in PERIODS],
+            "everyone": may(self.caller, "view_execution"),
+            "time_zone": snapshot_of(self.request).time_zone.key,
+        }
+
+    def _period(self, length: int) -> str:
+        """The address for so many days with the same end."""
+        return self.address(since=f"{self.days.until - timedelta(days=length - 1)}")
+
+
 @require_safe
 @page
-def usage_page(request: PageRequest) -> HttpResponse:
-    given = _parse_query(request.GET)
-    by, flaw, kept = given["by"], "", given
-    try:
-        days, rows = _load_usage(request, replace(_usage_query(given), by=(by,)))
-    except Malformed as wrong:
-        flaw, kept = wrong.message, {"by": by}
-        days, rows = _load_usage(request, UsageQuery(by=(by,)))
-    shown = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    total = sum((figures for _, figures in days.rows), UsageTotals())
-    context = {
-        "flaw": flaw,
-        "given": given,
-        "by": by,
-        "dimensions": DIMENSIONS,
-        "found": days,
-        "shown": shown,
-        "lines": _table_rows(shown, by),
-        "links": _page_links(kept, days, shown),
-        "total": total,
-        "cost": money(total.cost),
-        "most_calls": max((figures.calls for _, figures in days.rows), default=0),
-        "most_cost": money(max((figures.cost for _, figures in days.rows), default=total.cost)),
-        **usage_charts(days),
-        "periods": [(length, _period_query(given, length, days.until)) for length in PERIODS],
-        "everyone": may(request.caller, "view_execution"),
-        "time_zone": snapshot_of(request).time_zone.key,
-    }
-    return render(request, TEMPLATE, context, status=400 if flaw else 200)
+def usage_page(request: PageRequest) -> HttpResponseBase:
+    listing = UsageListing(request)
+    response = listing.respond()
+    if listing.flaw:
+        response.status_code = 400
+    return response
 
 
 def _load_usage(
@@ -89,52 +132,25 @@ def _load_usage(
     return found.days, found.rows
 
 
-def _parse_query(query: QueryDict) -> dict[str, str]:
-    names = ("by", "since", "until", *FILTERS)
-    given = {name: query.get(name, "").strip()[:128] for name in names}
-    return given | {"by": given["by"] if given["by"] in DIMENSIONS else "day"}
-
-
-def _usage_query(given: dict[str, str]) -> UsageQuery:
+def _usage_query(given: Mapping[str, str]) -> UsageQuery:
     """Raises `Malformed` for an invalid date."""
     return UsageQuery(
         since=_parse_day(given, "since"),
         until=_parse_day(given, "until"),
-        agent=given["agent"] or None,
-        tool=given["tool"] or None,
-        group=given["group"] or None,
+        agent=given.get("agent"),
+        tool=given.get("tool"),
+        group=given.get("group"),
     )
 
 
-def _parse_day(given: dict[str, str], name: str) -> date | None:
+def _parse_day(given: Mapping[str, str], name: str) -> date | None:
     try:
-        return date.fromisoformat(given[name]) if given[name] else None
+        return date.fromisoformat(given[name]) if name in given else None
     except ValueError:
         raise Malformed(f"{name} must be a day such as 2026-01-31.") from None
 
 
-def _period_query(given: dict[str, str], length: int, until: date) -> str:
-    """The query string for a period of `length` days with the same end."""
-    kept = {name: given[name] for name in ("by", *FILTERS) if given[name]}
-    since = until - timedelta(days=length - 1)
-    return f"?{urlencode(kept | {'since': since.isoformat(), 'until': until.isoformat()})}"
-
-
-def _page_links(given: dict[str, str], days: UsageReport, shown: Page[ReportRow]) -> dict[str, str]:
-    """Links for the same dates, also after midnight."""
-    kept = {name: value for name, value in given.items() if value}
-    kept |= {"since": days.since.isoformat(), "until": days.until.isoformat()}
-
-    def address(number: int) -> str:
-        return f"?{urlencode(kept | {'page': number})}#lines"
-
-    return {
-        "previous": address(shown.number - 1) if shown.has_previous() else "",
-        "next": address(shown.number + 1) if shown.has_next() else "",
-    }
-
-
-def _table_rows(rows: Page[ReportRow], by: str) -> list[UsageTableRow]:
+def _table_rows(rows: list[ReportRow], by: str) -> list[UsageTableRow]:
     return [
         UsageTableRow(
             _value_name(values[by], by), _value_url(values[by], by), figures, money(figures.cost)
