@@ -9,6 +9,7 @@ from django.test import Client
 
 from audit.models import AuditRecord
 from config.external_servers import read_stdio_servers
+from tests import factories
 from tests.stubs.mcp import McpStub, mcp_serving
 from tests.stubs.mcp import Tool as Stub
 from tests.ui.conftest import Grant
@@ -18,6 +19,7 @@ from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import opened_values
 from tools.catalog.mcp.upstreams import client_pool
 from tools.models import McpServer, Organization, Tool
+from tools.ui.servers.servers import MOST_SHOWN
 
 FORM = {
     "name": "far", "url": "https://mcp.example/mcp", "credential_scope": "organization",
@@ -365,3 +367,19 @@ def test_an_import_changes_no_tool_for_who_may_only_add(
     admin_client.post(f"{far}import", sent)
     now.refresh_from_db()
     assert now.version_id != tool.version_id
+
+
+def test_what_differs_upstream_is_bounded_and_listed_by_pages(
+    admin_client: Client, organization: Organization, far: str, stub: McpStub
+) -> None:
+    """Review 1.17."""
+    row = row_of(organization)
+    for number in range(MOST_SHOWN + 2):
+        implementation = {"server": row.name, "tool": f"gone-{number}"}
+        factories.register(organization, {
+            "name": f"gone-{number}", "type": "mcp-tool", "description": "d",
+            "implementation": implementation,
+        })  # fmt: skip
+    page = refreshed(admin_client, far)
+    assert page.count('<article class="difference">') == MOST_SHOWN
+    assert notes(page)["more-differing"][0].startswith("2 ")

@@ -2,15 +2,15 @@
 progress, the call of each input, and cancellation."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
-from django.core.paginator import Page, Paginator
 from django.db.models import Count
-from django.http import HttpResponse, QueryDict
+from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -19,6 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 from audit.actions import redactor_of
 from tools.accounts.user_permissions import may
 from tools.definitions.batches import MOST_INPUTS
+from tools.definitions.callers import Caller
 from tools.definitions.implementations.tool_types import RUN_BATCH
 from tools.definitions.results import OPEN, Status
 from tools.definitions.vocabulary import ToolType
@@ -115,15 +116,88 @@ def batch_list(request: PageRequest) -> HttpResponseBase:
     return BatchListing(request).respond()
 
 
+class BatchCalls(Sequence[BatchRow]):
+    """What became of each input, read where it is looked at."""
+
+    def __init__(self, caller: Caller, batch: Execution) -> None:
+        self._caller, self._batch = caller, batch
+        self._total = len(batches.batch_inputs(batch))
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __getitem__(self, part: Any) -> Any:
+        first, last, _ = part.indices(self._total)
+        return batches.batch_rows_between(self._caller, self._batch, first, last)
+
+
+class BatchCallListing(Listing):
+    """The calls of one batch, in the order of its inputs."""
+
+    view, template, noun, page_size = "batch", BATCH_TEMPLATE, "call", CALLS_PER_PAGE
+    results = f"{BATCH_TEMPLATE}#results"
+
+    def __init__(self, request: PageRequest, batch: Execution) -> None:
+        self.batch, self.counts = batch, _count_by_status(batch)
+        super().__init__(request)
+
+    def build(self) -> None:
+        self.may_cancel = not self.batch.is_final and _may_cancel_batch(self.request, self.batch)
+        tick = [Column("tick", "Tick", css="tick", hidden=True)] if self.may_cancel else []
+        self.css = "ticked" if tick else ""
+        self.columns = [
+            *tick,
+            Column("position", "", lambda row: row.line.position),
+            Column("call", "Call", lambda row: row.line.given.tool_name),
+            Column("id", "", lambda row: row.line.execution.pk if row.line.execution else ""),
+            Column("status", "Status", lambda row: row.line.status),
+            Column("message", "", lambda row: row.message),
+            Column("took", "Took", lambda row: row.took, css="number"),
+        ]
+
+    def rows(self) -> BatchCalls:
+        return BatchCalls(self.caller, self.batch)
+
+    def prepare(self, rows: list[BatchRow]) -> list[BatchCallRow]:
+        return [_call_row(self.batch, row) for row in rows]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return _batch_fingerprint(self.batch, self.counts, self.page.rows)
+
+    @property
+    def polled(self) -> str:
+        """The address by which the page follows the batch."""
+        return self.address(**self._paging, seen=self.fingerprint)
+
+    def context(self) -> dict[str, Any]:
+        batch, counts, total = self.batch, self.counts, self.page.total or 0
+        progress, over = _progress_gauge(batch, counts, total)
+        return {
+            "batch": batch,
+            "who": caller_name(batch),
+            "total": total,
+            "counts": sorted(counts.items()),
+            "not_made": total - sum(counts.values()) if batch.is_final else 0,
+            "over": over,
+            "progress": progress,
+            "duration": format_duration(batch.duration_ms),
+            "error": _redact(batch, batch.error_message),
+        }
+
+
 @require_safe
 @page
-def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponse:
-    batch = batches.find_batch(request.caller, batch_id)
-    shown = _batch_context(request, batch)
-    if request.htmx and request.GET.get("seen") == shown["seen"]:
-        return HttpResponse(status=204)  # keeps the user's selection
-    part = "lines" if request.GET.get("part") == "lines" else "moving"
-    return render(request, f"{BATCH_TEMPLATE}#{part}" if request.htmx else BATCH_TEMPLATE, shown)
+def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
+    listing = BatchCallListing(request, batches.find_batch(request.caller, batch_id))
+    if (
+        request.htmx
+        and request.htmx.target == "moving"
+        and listing.given.get("seen") != (listing.fingerprint)
+    ):
+        context = {"listing": listing, **listing.context()}
+        return render(request, f"{BATCH_TEMPLATE}#moving", context)
+    return listing.respond()
 
 
 @proof(Proof.NOT_NEEDED)
@@ -165,32 +239,6 @@ def _parse_positions(data: QueryDict) -> list[int]:
     return [int(one) for one in given]
 
 
-def _batch_context(request: PageRequest, batch: Execution) -> dict[str, Any]:
-    total = len(batches.batch_inputs(batch))
-    pages = Paginator(range(total), CALLS_PER_PAGE).get_page(request.GET.get("page"))
-    first = (pages.number - 1) * CALLS_PER_PAGE
-    lines = batches.batch_rows_between(request.caller, batch, first, first + CALLS_PER_PAGE)
-    counts = _count_by_status(batch)
-    progress, over = _progress_gauge(batch, counts, total)
-    return {
-        "batch": batch,
-        "who": batch.agent.slug if batch.agent else batch.user.username,
-        "lines": [_call_row(batch, line) for line in lines],
-        "first": first,
-        "page": pages,
-        "total": total,
-        "counts": sorted(counts.items()),
-        "not_made": total - sum(counts.values()) if batch.is_final else 0,
-        "over": over,
-        "progress": progress,
-        "duration": format_duration(batch.duration_ms),
-        "error": _redact(batch, batch.error_message),
-        "may_cancel": not batch.is_final and _may_cancel_batch(request, batch),
-        "links": _page_links(batch, pages),
-        "seen": _batch_fingerprint(batch, counts, lines),
-    }
-
-
 def _count_by_status(batch: Execution) -> Counter[str]:
     rows = Execution.objects.children_of(batch.pk).order_by()
     return Counter(dict(rows.values_list("status").annotate(Count("pk"))))
@@ -229,14 +277,3 @@ def _batch_fingerprint(batch: Execution, counts: Counter[str], lines: list[Batch
     known = "".join(f"{status}{count}" for status, count in sorted(counts.items()))
     waiting = sum(line.status in OPEN for line in lines)
     return f"{batch.stage}{asked}-{known}-{waiting}"
-
-
-def _page_links(batch: Execution, pages: Page[int]) -> dict[str, str]:
-    def address(number: int) -> str:
-        return f"{reverse('batch', args=[batch.pk])}?{urlencode({'page': number})}"
-
-    return {
-        "here": address(pages.number),
-        "previous": address(pages.number - 1) if pages.has_previous() else "",
-        "next": address(pages.number + 1) if pages.has_next() else "",
-    }

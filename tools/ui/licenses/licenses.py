@@ -8,10 +8,11 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import AnonymousUser
-from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
@@ -31,12 +32,12 @@ from tools.licensing.tool_kinds import kinds_in, names_of, passing
 from tools.models import LicenseTier, Organization, User
 from tools.ui.licenses.tiers import UNDO_KEY, impact_context, keep_undo, require_superuser, undo_key
 from tools.ui.settings.sandbox import Notice, manages_tools
+from tools.web.listing import Column, Filters, Listing, search_field
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/licenses.html"
 _MOST_NAMED = 3  # in a notice
-PAGE_SIZE = 25
 MOST_OFFERED = 200  # organizations in the suggestions
 _STATE_CHIPS = {  # words and colors of a chip
     LicenseState.NONE: ("no end", "active"),
@@ -64,6 +65,54 @@ class LicenseUsage:
         return min(100, round(100 * self.custom / self.limit)) if self.limit else 100
 
 
+@dataclass(frozen=True)
+class LicensedOrganization:
+    """An organization in the list, with its number of custom tools."""
+
+    row: Organization
+    standing: LicenseStatus
+    word: str
+    tone: str
+    used: int
+
+
+class OrganizationFilters(Filters):
+    q = search_field("Name of an organization")
+
+
+class OrganizationListing(Listing):
+    """Every organization with its license, for superusers."""
+
+    view, template, noun, filters = "licenses", TEMPLATE, "organization", OrganizationFilters
+    order = "organization"
+    columns = [
+        Column("organization", "Organization", lambda one: one.row.slug, sort="slug"),
+        Column("tier", "Tier", lambda one: one.standing.tier.name),
+        Column("license", "Licence", lambda one: one.standing.license_id),
+        Column("state", "", lambda one: one.word),
+        Column("ends", "Ends", lambda one: one.standing.expires_at),
+        Column("custom_tools", "Custom tools", lambda one: one.used, css="number"),
+        Column("move", "Move", hidden=True),
+    ]
+
+    @property
+    def bare_address(self) -> str:
+        return reverse(self.view)
+
+    def rows(self) -> QuerySet[Organization]:
+        rows = Organization.objects.select_related("tier")
+        words = self.values.get("q")
+        return rows.filter(Q(slug__icontains=words) | Q(name__icontains=words)) if words else rows
+
+    def prepare(self, rows: list[Organization]) -> list[LicensedOrganization]:
+        used, lowest, found = seats.counts([row.pk for row in rows]), lowest_tier(), []
+        for row in rows:
+            standing = standing_of(row, lowest)
+            chip = _STATE_CHIPS[standing.state]
+            found.append(LicensedOrganization(row, standing, *chip, used.get(row.pk, 0)))
+        return found
+
+
 def notice(request: HttpRequest) -> dict[str, Any]:
     """A context processor: the license notice, computed when the page of a logged-in user shows
     it."""
@@ -87,7 +136,7 @@ def license_summary(request: PageRequest) -> Notice:
 
 @require_safe
 @page
-def license_page(request: PageRequest) -> HttpResponse:
+def license_page(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "view_licensetier")
     wanted, slug = request.GET.get("tier", ""), request.GET.get("organization", "")
     if (wanted or slug) and not request.caller.is_superuser:
@@ -98,7 +147,10 @@ def license_page(request: PageRequest) -> HttpResponse:
     )
     if request.htmx and request.htmx.target == "change":
         return render(request, f"{TEMPLATE}#change", context)
-    return render(request, TEMPLATE, context | _page_context(request))
+    context |= _page_context(request)
+    if request.caller.is_superuser:
+        return OrganizationListing(request).respond(**context)
+    return render(request, TEMPLATE, context)
 
 
 @proof(Proof.NEEDED)
@@ -148,23 +200,8 @@ def _preview_context(place: Organization, tier: LicenseTier) -> dict[str, Any]:
 def _page_context(request: PageRequest) -> dict[str, Any]:
     context = _status_context(request) | _used(request) | {"undo": undo_key(request)}
     if request.caller.is_superuser:
-        rows = Organization.objects.select_related("tier").order_by("slug")
-        here = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-        context |= {"page": here, "places": _organization_rows(list(here))}
+        context["listing"] = OrganizationListing(request)
     return context
-
-
-def _organization_rows(
-    rows: list[Organization],
-) -> list[tuple[Organization, LicenseStatus, str, str, int]]:
-    """Each organization with its license state (word and color) and number of custom tools."""
-    used = seats.counts([row.pk for row in rows])
-    lowest = lowest_tier()
-    found = []
-    for row in rows:
-        standing = standing_of(row, lowest)
-        found.append((row, standing, *_STATE_CHIPS[standing.state], used.get(row.pk, 0)))
-    return found
 
 
 def _status_context(request: PageRequest) -> dict[str, Any]:

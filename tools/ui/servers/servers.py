@@ -33,6 +33,7 @@ LIST_TEMPLATE, SERVER_TEMPLATE, REMOVE_TEMPLATE = (
     "servers/server_remove.html",
 )
 LONGEST_SHOWN = 64  # characters of a refused name
+MOST_SHOWN = 25  # differences and findings; the list has all tools, by state
 TRANSPORTS = {
     Transport.STREAMABLE_HTTP: "Streamable HTTP",
     Transport.SSE: "SSE",
@@ -170,7 +171,7 @@ def server_page(request: PageRequest, name: str) -> HttpResponseBase:
 def _server_context(
     request: PageRequest, row: McpServer, tools: list[ListedTool]
 ) -> dict[str, Any]:
-    caller = request.caller
+    caller, differing = request.caller, [one for one in tools if one.differs]
     return {
         "row": row,
         "transport": TRANSPORTS[Transport(row.transport)],
@@ -178,10 +179,13 @@ def _server_context(
         "source_status": server_status(row),
         "error": visible_pieces(row.last_error),
         "breaker": _is_breaker_open(row),
-        "differing": [one for one in tools if one.differs],
+        "differing": differing[:MOST_SHOWN],
+        "more_differing": len(differing) - len(differing[:MOST_SHOWN]),
         "new": sum(one.change == "new" for one in tools),
         "refused": _tool_findings(row, "refused"),
         "repaired": _tool_findings(row, "repaired"),
+        "most_shown": MOST_SHOWN,
+        "shown_findings": f":{MOST_SHOWN}",
         "may_change": may(caller, "change_mcpserver"),
         "may_delete": may(caller, "delete_mcpserver"),
         "may_import": may(caller, "add_tool"),
