@@ -35,7 +35,6 @@ from tools.web.keyset import (
 from tools.web.pages import PageRequest, page_or_results
 
 MOST_EXPORTED = 10_000
-LONGEST_FILTER = 200
 _EXPORTED_AT_ONCE = 500
 _PARTS = "_parts/listing.html"
 
@@ -139,6 +138,7 @@ class Listing:
     template: str
     columns: Sequence[Column] = ()
     filters: type[Filters] = Filters
+    longest_filter = 200  # characters
     order = ""  # the column that it is sorted by at first; `-` is descending; empty: by relevance
     place = "pk"  # the attribute of rows that no two share
     page_size = 25
@@ -155,7 +155,9 @@ class Listing:
 
     def __init__(self, request: PageRequest) -> None:
         self.request = request
-        given = {name: str(text).strip()[:LONGEST_FILTER] for name, text in request.GET.items()}
+        given = {
+            name: str(text).strip()[: self.longest_filter] for name, text in request.GET.items()
+        }
         self.given = given
         self.filter = self.filters(given)
         self.values = self.filter.values

@@ -2,15 +2,13 @@
 `/explain/what-if/`: the impact preview of a change of grants, groups or tier."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlencode
 
-from django.core.paginator import Page, Paginator
+from django import forms
 from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -27,10 +25,17 @@ from tools.models import Agent, LicenseTier
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate
 from tools.shapes.reports import difference_shape
 from tools.ui.agents.agent_choices import explained_agents
-from tools.web.pages import PageRequest, page, page_or_results, snapshot_of, wants_results
+from tools.web.listing import (
+    Column,
+    Filters,
+    Listing,
+    choice_field,
+    search_field,
+    text_field,
+)
+from tools.web.pages import PageRequest, page, snapshot_of, wants_results
 
 TEMPLATE = "workflow/explain.html"
-PAGE_SIZE = 25
 MOST_SUGGESTED = 200  # tools that a form offers
 MOST_NAMES, MOST_CALLS = 12, 50  # in a row, and in a table, of an impact preview
 GATE_LABELS: dict[str, str] = {
@@ -55,77 +60,77 @@ GATE_LABELS: dict[str, str] = {
 PERIOD_DAYS = ("1", "3", "7")
 
 
-@dataclass(frozen=True)
-class ExplanationQuery:
-    """The search of the URL. `of` is the agent whose groups are in `groups`."""
-
-    agent: str = ""
-    of: str = ""
-    groups: str = ""
-    state: str = ""
-    q: str = ""
-    refused: str = ""
-
-    @classmethod
-    def of_query(cls, query: QueryDict) -> "ExplanationQuery":
-        """Groups that were entered for another agent are dropped."""
-        given = {name: query.get(name, "").strip()[:2000] for name in cls.__dataclass_fields__}
-        if given["of"] != given["agent"]:
-            given["groups"] = ""
-        return cls(**given)
-
-    def group_names(self, caller: Caller) -> list[str]:
-        """The groups of the request; an empty input means all granted groups."""
-        return split_names(self.groups) or sorted(caller.granted_groups)
-
-    def matches(self, tool: CatalogTool) -> bool:
-        if not self.q:
-            return True
-        raw = tool.definition.raw
-        text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
-        return all(word in text for word in self.q.lower().split())
-
-    def address(self, **changes: Any) -> str:
-        query = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        query = {name: value for name, value in {**query, **changes}.items() if value}
-        return reverse("explain") + (f"?{urlencode(query)}" if query else "")
-
-
 def split_names(text: str) -> list[str]:
     """Comma-separated names."""
     return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
 
+class ExplanationFilters(Filters):
+    """`of` is the agent whose groups are in `groups`."""
+
+    agent, of, groups = text_field("Agent"), forms.CharField(), text_field("Groups")
+    state, q = text_field("State"), search_field("Name or description")
+    refused = choice_field("Only what is not there", [("yes", "yes")])
+
+
+class ExplanationListing(Listing):
+    """The tools, each with the verdict of every gate on a request of the caller it is about."""
+
+    view, template, noun, filters = "explain", TEMPLATE, "tool", ExplanationFilters
+    results, longest_filter, place = f"{TEMPLATE}#results", 2_000, "name"
+    columns = [
+        Column("tool", "Tool", lambda row: row["tool"].name),
+        Column("available", "", lambda row: row["available"]),
+        Column("needs_approval", "", lambda row: row["needs_approval"]),
+        Column("refused_by", "", lambda row: row["refused_by"]),
+        Column("refusals", "", lambda row: [cell["reason"] for cell in row["refusals"]]),
+    ]
+
+    def build(self) -> None:
+        if self.values.get("of") != self.values.get("agent"):  # they were of another agent
+            self.values.pop("groups", None)
+        agent = self.values.get("agent")
+        self.filter.texts = {name: self.filter.texts[name] for name in self.values}
+        self.about, everything = subject_of(self.caller, agent)
+        groups = split_names(self.values.get("groups", "")) or sorted(self.about.granted_groups)
+        self.asked = EffectiveRequest.from_options(groups, self.values.get("state"))
+        snapshot = snapshot_for(self.about)
+        self.explanation = Explanation(self.about, self.asked, snapshot, everything)
+        words = self.values.get("q", "").lower().split()
+        self.tools = [tool for tool in self.explanation.tools if _matches(tool, words)]
+        self.refused = [tool for tool in self.tools if not self.explanation.available(tool)]
+
+    def rows(self) -> list[CatalogTool]:
+        return self.refused if self.values.get("refused") else self.tools
+
+    def prepare(self, rows: list[CatalogTool]) -> list[dict[str, Any]]:
+        return [_tool_row(self.explanation.explain(tool)) for tool in rows]
+
+    @property
+    def clear(self) -> str:
+        """The same request, and every tool."""
+        return self.address(q="", refused="")
+
+    def context(self) -> dict[str, Any]:
+        return {
+            "search": self.values,
+            "groups": ", ".join(sorted(self.asked.groups)),
+            "about": self.about,
+            "himself": self.about is self.caller,
+            "agents": explained_agents(self.request, self.values.get("agent", "")),
+            "may_ask_what_if": _may_ask_what_if(self.request),
+            "request_rows": _label_rows(self.explanation.request),
+            "counts": {"all": len(self.tools), "refused": len(self.refused)},
+            "state": self.asked.state,
+            "default_state": DEFAULT_STATE,
+            "part": wants_results(self.request),
+        }
+
+
 @require_safe
 @page
-def explain_page(request: PageRequest) -> HttpResponse:
-    search = ExplanationQuery.of_query(request.GET)
-    about, everything = subject_of(request.caller, search.agent or None)
-    asked = EffectiveRequest.from_options(search.group_names(about), search.state or None)
-    explanation = Explanation(about, asked, snapshot_for(about), everything)
-    tools, refused = _find_tools(explanation, search)
-    shown = Paginator(refused if search.refused else tools, PAGE_SIZE).get_page(
-        request.GET.get("page")
-    )
-    context = {
-        "search": search,
-        "groups": ", ".join(sorted(asked.groups)),
-        "about": about,
-        "himself": about is request.caller,
-        "agents": explained_agents(request, search.agent),
-        "may_ask_what_if": _may_ask_what_if(request),
-        "request_rows": _label_rows(explanation.request),
-        "allowed": explanation.allowed,
-        "counts": {"all": len(tools), "refused": len(refused)},
-        "shown": shown,
-        "links": _page_links(search, shown),
-        "rows": [_tool_row(explanation.explain(tool)) for tool in shown.object_list],
-        "state": asked.state,
-        "default_state": DEFAULT_STATE,
-        "part": wants_results(request),
-    }
-    here = search.address(page="" if shown.number == 1 else shown.number)
-    return page_or_results(request, TEMPLATE, context, here=here)
+def explain_page(request: PageRequest) -> HttpResponseBase:
+    return ExplanationListing(request).respond()
 
 
 @require_safe
@@ -167,12 +172,10 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     return render(request, "workflow/what_if.html", context, status=status)
 
 
-def _find_tools(
-    explanation: Explanation, search: ExplanationQuery
-) -> tuple[list[CatalogTool], list[CatalogTool]]:
-    """The tools that match, and those of them that are not available to the request."""
-    tools = [tool for tool in explanation.tools if search.matches(tool)]
-    return tools, [tool for tool in tools if not explanation.available(tool)]
+def _matches(tool: CatalogTool, words: list[str]) -> bool:
+    raw = tool.definition.raw
+    text = f"{tool.name} {raw['title'] or ''} {raw['description']}".lower()
+    return all(word in text for word in words)
 
 
 def _tool_row(explained: Explained) -> dict[str, Any]:
@@ -198,15 +201,6 @@ def _label_rows(rows: Any) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-def _page_links(search: ExplanationQuery, shown: Page[CatalogTool]) -> dict[str, str]:
-    last, further = shown.has_previous(), shown.has_next()
-    return {
-        "previous": search.address(page=shown.number - 1) if last else "",
-        "next": search.address(page=shown.number + 1) if further else "",
-        "clear": search.address(q="", refused=""),
-    }
 
 
 def _may_ask_what_if(request: PageRequest) -> bool:
