@@ -10,6 +10,8 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 
 from tests import factories
+from tests.tools.api.test_authorization_matrix import Side
+from tests.ui.addresses import addresses_of
 from tests.ui.pages import htmx
 from tools.models import Organization
 from tools.ui.audit.urls import urlpatterns as audit_addresses
@@ -101,6 +103,30 @@ def test_what_is_absent_goes_to_the_notice(admin_client: Client, method: str) ->
     assert wrong == [] and absent > 10
 
 
+@pytest.fixture
+def shown(organization: Organization) -> dict[str, str]:
+    """Each page with what it shows, and what is asked of it; nothing of the Django admin or of
+    probes is a part."""
+    side = Side(organization, "axe")
+    found = addresses_of(side, tool=side.tool.name, agent=side.agent.slug)
+    return {name: one for name, one in found.items() if not one.startswith(("/admin/", "/readyz"))}
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.parametrize("visitor", ["anonymous", "no permission"])
+def test_each_page_that_shows_something_leads_there_too(
+    shown: dict[str, str], client: Client, client_of: Any, visitor: str
+) -> None:
+    client = client if visitor == "anonymous" else client_of()
+    wrong = {}
+    for name, address in shown.items():
+        answer = ask(client, "get", address)
+        left = visitor == "anonymous" and "HX-Redirect" not in answer
+        if left or not (led(answer) or address.partition("?")[0] in WHOLE_PAGES):
+            wrong[name] = answer.status_code
+    assert wrong == {}
+
+
 def test_an_unknown_address_goes_to_the_notice_too(admin_client: Client) -> None:
     answer = ask(admin_client, "get", "/nowhere/")
     assert answer.status_code == 404 and led(answer)
@@ -111,7 +137,7 @@ def test_head_is_answered_wherever_get_is(admin_client: Client, organization: Or
     factories.agent(organization)
     wrong = []
     for address, pattern in ADDRESSES.items():
-        if pattern.pattern.converters or address.startswith("/workspace/"):  # makes calls
+        if pattern.pattern.converters or address.startswith("/workspace/"):  # the sandbox
             continue
         got, headed = admin_client.get(address), admin_client.head(address)
         if got.status_code != headed.status_code:
