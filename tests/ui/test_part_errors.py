@@ -104,7 +104,7 @@ def test_what_is_absent_goes_to_the_notice(admin_client: Client, method: str) ->
 
 
 @pytest.fixture
-def shown(organization: Organization) -> dict[str, str]:
+def shown_pages(organization: Organization) -> dict[str, str]:
     """Each page with what it shows, and what is asked of it; nothing of the Django admin or of
     probes is a part."""
     side = Side(organization, "axe")
@@ -115,11 +115,11 @@ def shown(organization: Organization) -> dict[str, str]:
 @pytest.mark.usefixtures("committed")
 @pytest.mark.parametrize("visitor", ["anonymous", "no permission"])
 def test_each_page_that_shows_something_leads_there_too(
-    shown: dict[str, str], client: Client, client_of: Any, visitor: str
+    shown_pages: dict[str, str], client: Client, client_of: Any, visitor: str
 ) -> None:
     client = client if visitor == "anonymous" else client_of()
     wrong = {}
-    for name, address in shown.items():
+    for name, address in shown_pages.items():
         answer = ask(client, "get", address)
         left = visitor == "anonymous" and "HX-Redirect" not in answer
         if left or not (led(answer) or address.partition("?")[0] in WHOLE_PAGES):

@@ -47,7 +47,7 @@ def test_looking_makes_no_call_however_often(
     assert reads.filter(outcome="failure", reason="FILE_NOT_FOUND").count() == 2
 
 
-def test_reading_that_waits_for_a_person_asks_nobody(
+def test_reading_that_waits_for_a_person_makes_no_request(
     admin_client: Client, organization: Organization, files: Files
 ) -> None:
     """Review 1.11."""
