@@ -70,7 +70,7 @@ def _admit(question: Question) -> None:
     for verdict in gates.decide(question, gates.select(skip=SKIPPED_GATES)):
         if verdict.requirement is not None:
             raise Refused(
-                "Reading waits for a person here, and a page asks nobody. Call the tool instead.",
+                "Reading waits for a person here, and a page makes no call that one could approve.",
                 code="confirmation_needed",
                 gate=Gate.CONFIRMATION.value,
             )
