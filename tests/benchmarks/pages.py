@@ -50,6 +50,7 @@ from tests.ui.addresses import addresses_of  # noqa: E402
 from tests.ui.knowledge.test_knowledge import ELEMENTS, turtle_importer  # noqa: E402
 from tools.catalog.actions import delete_tool  # noqa: E402
 from tools.models import Agent, Execution, Organization, Tool, ToolService, User  # noqa: E402
+from tools.models.user import UsedName  # noqa: E402
 from tools.usage import usage_rollups  # noqa: E402
 
 _OURS = "benchmark of pages"
@@ -159,6 +160,7 @@ def _side(organization: Organization) -> Side:
     free = f"was-{uuid4().hex[:8]}"
     Agent.objects.filter(organization=organization, slug="twin").update(slug=free)
     User.objects.filter(username=f"agent:{PLACE}:twin").update(username=f"agent:{PLACE}:{free}")
+    UsedName.objects.filter(name=f"agent:{PLACE}:twin").delete()
     ToolService.objects.filter(organization=organization).delete()
     Alert.objects.filter(organization=PLACE, rule="r").open().update(acknowledged_at=Now())
     for tool in Tool.objects.present().filter(organization=organization, name__in=_ONCE):
