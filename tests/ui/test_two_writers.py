@@ -102,6 +102,12 @@ EDIT_FORMS = {
         {"config_params": "language optional"},
         make_service,
     ),
+    "tool": EditForm(
+        "/editor/echo/",
+        {"title": "Parrot", "group_kind": "these", "group": "a, b"},
+        {"argument-0-name": "words", "description": "Says it again."},
+        factories.tool,
+    ),
     "agent": EditForm(
         "/agents/{agent}/edit/", {"max_in_flight": "3"}, {"description": "Counts parts"}
     ),

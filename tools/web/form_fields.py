@@ -115,7 +115,9 @@ class JsonField(forms.CharField):
         options.setdefault("required", False)
         super().__init__(strip=False, **options)
         self.empty = empty
-        self.widget.attrs = {"rows": 8, "spellcheck": "false", "class": "mono"} | self.widget.attrs
+        self.widget.attrs = {"spellcheck": "false", "class": "mono"} | self.widget.attrs
+        if isinstance(self.widget, forms.Textarea):
+            self.widget.attrs = {"rows": 8} | self.widget.attrs
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, str):

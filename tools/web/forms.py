@@ -20,6 +20,7 @@ from django.forms.renderers import TemplatesSetting
 from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django_htmx.http import HttpResponseClientRedirect
 
 from tools.errors import ChangedMeanwhile, ToolcribError
 from tools.models import Organization
@@ -298,7 +299,8 @@ class ActionForm(FilledForm, forms.Form):
     def redirect(self, said: str, view: str, **address: Any) -> HttpResponse:
         """To the page that shows what was done, with what was done; or that nothing was."""
         notify(self.request, said, changed=self.changed)
-        return HttpResponseRedirect(reverse(view, kwargs=address))
+        leads = HttpResponseClientRedirect if self.request.htmx else HttpResponseRedirect
+        return leads(reverse(view, kwargs=address))
 
     def show(self, template: str, context: Mapping[str, Any] | None = None) -> HttpResponse:
         shown = {"form": self, **(context or {})}

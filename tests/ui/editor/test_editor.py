@@ -4,14 +4,13 @@ import pytest
 from django.test import Client
 
 from tests import factories
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import fields, form_fields, htmx, inline_code, notes, text
 from tools.models import Organization, Tool
-from tools.ui.editor.editor import CHANGED
 
 SOURCE = "def main(parameters):\n    return parameters\n"
 
 
-def answers(**fields: str) -> dict[str, str]:
+def answers(**more: str) -> dict[str, str]:
     """What a browser sends of a form with the required fields only."""
     return {
         "type": "code", "name": "fresh", "description": "Says it again.", "category": "System",
@@ -20,12 +19,12 @@ def answers(**fields: str) -> dict[str, str]:
         "argument_validation": "enforce", "max_execution_time": "PT30S",
         "max_output_size": "1000", "required_isolation": "Standard",
         "cost_per_invocation": "0", "allow_side_effects": "yes", "arguments": "0", "do": "save",
-    } | fields  # fmt: skip
+    } | more  # fmt: skip
 
 
 def argument(at: int, name: str, **more: str) -> dict[str, str]:
-    fields = {"name": name, "type": "String", "description": f"The {name}."} | more
-    return {f"argument-{at}-{key}": value for key, value in fields.items()}
+    cells = {"name": name, "type": "String", "description": f"The {name}."} | more
+    return {f"argument-{at}-{key}": value for key, value in cells.items()}
 
 
 def saved(name: str = "fresh") -> dict:
@@ -79,7 +78,7 @@ def test_each_wrong_field_says_so_and_nothing_is_saved(
 def test_flaws_of_an_implementation_stand_at_its_own_field(admin_client: Client) -> None:
     page = text(admin_client.post("/editor/", answers(source="def other(p):\n    return 1\n")))
     assert "main(parameters)" in notes(page)["flaw-source"][0]
-    assert 'id="i-source" name="source"' in page
+    assert 'id="i-source"' in page and "def other(p)" in fields(page)["source"]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +91,7 @@ def test_arguments_are_moved_without_saving(
 ) -> None:
     sent = answers(do=do, arguments="2") | argument(0, "a", enum='["x"]') | argument(1, "b")
     page = text(admin_client.post("/editor/", sent, headers=htmx("editor")))
-    found = [page.split(f'name="argument-{at}-name" value="')[1].split('"')[0] for at in
-             range(len(order))]  # fmt: skip
+    found = [fields(page)[f"argument-{at}-name"] for at in range(len(order))]
     assert found == order and f'name="arguments" value="{len(order)}"' in page
     assert not Tool.objects.filter(organization=organization, name="fresh").exists()
 
@@ -112,27 +110,35 @@ def test_a_change_is_a_new_version_that_keeps_what_the_form_does_not_ask(
     admin_client: Client, organization: Organization
 ) -> None:
     tool = factories.tool(organization, metadata={"kept": 1})
-    sent = answers(name="echo", digest=tool.version.digest, description="Another.")
+    sent = answers(name="echo", description="Another.")
     assert admin_client.post("/editor/echo/", sent).status_code == 302
     assert saved("echo")["description"] == "Another." and saved("echo")["metadata"] == {"kept": 1}
     assert tool.versions.count() == 2
 
 
-def test_a_tool_that_was_changed_meanwhile_is_not_overwritten(
+def test_a_tool_that_was_changed_meanwhile_is_shown_in_the_form_that_htmx_sent(
     admin_client: Client, organization: Organization
 ) -> None:
     factories.tool(organization)
-    sent = answers(name="echo", digest="sha256:older", description="Mine.")
-    response = admin_client.post("/editor/echo/", sent)
-    assert response.status_code == 400 and notes(response)["flaw"] == [CHANGED]
-    assert "Mine." in text(response) and saved("echo")["description"] != "Mine."
+    before = form_fields(admin_client.get("/editor/echo/"))
+    admin_client.post("/editor/echo/", before | {"title": "Theirs"})
+    mine = before | {"description": "Mine."} | argument(0, "mine") | {"arguments": "1"}
+    answer = admin_client.post("/editor/echo/", mine, headers=htmx("editor"))
+    assert (answer.status_code, answer["HX-Retarget"]) == (409, "#editor")
+    shown = fields(text(answer))
+    assert "conflict" in notes(answer) and "<html" not in text(answer)
+    assert (shown["title"], shown["description"]) == ("Theirs", "Mine.")
+    assert shown["argument-0-name"] == "mine" and "name: mine" in shown["arguments-text"]
+    again = admin_client.post("/editor/echo/", shown, headers=htmx("editor"))
+    assert again["HX-Redirect"] == "/tools/echo/"
+    assert (saved("echo")["title"], saved("echo")["description"]) == ("Theirs", "Mine.")
 
 
 def test_what_would_change_is_shown_before(
     admin_client: Client, organization: Organization
 ) -> None:
     tool = factories.tool(organization)
-    sent = answers(name="echo", digest=tool.version.digest, description="Another.", do="compare")
+    sent = answers(name="echo", description="Another.", do="compare")
     page = text(admin_client.post("/editor/echo/", sent))
     assert 'id="compared"' in page and "Another." in page
     assert tool.versions.count() == 1

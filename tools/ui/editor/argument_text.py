@@ -6,6 +6,7 @@ which of the two the author has changed since; that one counts.
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tools.catalog.imports.catalog_export import as_yaml
@@ -14,81 +15,67 @@ from tools.definitions.schemas import json_schemas
 from tools.definitions.vocabulary import ParameterType
 from tools.errors import ToolcribError
 from tools.ui.display import json_line, pretty
-from tools.ui.editor.argument_table import CELLS, ArgumentRow, rows_of
-from tools.ui.editor.tool_drafts import ARGUMENTS_TEXT as KEY
-from tools.ui.editor.tool_drafts import ArgumentFingerprints, ToolDraft
+from tools.ui.editor.argument_table import CELLS, PARAMETER_TYPES, ArgumentForm, rows_of
 
+KEY = "arguments-text"
 TABLE, TEXT = "table", "text"
-_KINDS = {kind.lower(): str(kind) for kind in ParameterType}
-_BOTH_CHANGED = (
+BOTH_CHANGED = (
     "The table of arguments and their text were both changed, and say different things. Choose"
     " which of the two counts."
 )
 
 
-def write_text(draft: ToolDraft) -> None:
-    """Write the text from the table."""
-    if _text_from_table(draft):
-        _store_fingerprints(draft)
+@dataclass(frozen=True)
+class ArgumentsText:
+    """The text beside the table, and fingerprints of the two when they last agreed."""
+
+    text: str = ""
+    noted_table: str = ""
+    noted_text: str = ""
+    torn: bool = False  # table and text were both changed, and the author must choose
+    error: str = ""  # of a text that cannot be parsed
 
 
-def synchronize(draft: ToolDraft, data: Mapping[str, str], counts: str = "") -> None:
-    """Copy the changed one to the other; `counts` is the author's choice where both changed."""
-    draft.noted = ArgumentFingerprints(
-        data.get("table-noted", "")[:64], data.get("text-noted", "")[:64]
-    )
-    text_changed = KEY in data and draft.noted.text != _fingerprint(draft.text.value)
+def write_text(rows: list[ArgumentForm], before: ArgumentsText | None = None) -> ArgumentsText:
+    """The text of the table in the language of the one before, which stays where a cell is
+    invalid."""
+    before = before or ArgumentsText()
+    if any(row.unread for row in rows):
+        return before
+    text = text_of_parameters([row.parameter for row in rows], like=before.text)
+    return ArgumentsText(text, _table_fingerprint(rows), _fingerprint(text))
+
+
+def synchronize(
+    rows: list[ArgumentForm], data: Mapping[str, str], counts: str = ""
+) -> tuple[list[ArgumentForm], ArgumentsText]:
+    """Copies the changed one to the other; `counts` is the author's choice where both changed."""
+    text = data.get(KEY, "").replace("\r\n", "\n")
+    sent = ArgumentsText(text, data.get("table-noted", "")[:64], data.get("text-noted", "")[:64])
+    text_changed = KEY in data and sent.noted_text != _fingerprint(text)
     if counts not in {TABLE, TEXT}:
-        both = text_changed and draft.noted.table != _table_fingerprint(draft)
-        if both and not _text_matches_table(draft):
-            draft.torn = True
-            draft.flaws.append({"field": "", "message": _BOTH_CHANGED})
-            return
+        both = text_changed and sent.noted_table != _table_fingerprint(rows)
+        if both and not _text_matches_table(text, rows):
+            return rows, replace(sent, torn=True)
         counts = TEXT if text_changed else TABLE
-    carried = _table_from_text(draft) if counts == TEXT else _text_from_table(draft)
-    if carried:  # else it still counts as changed, so that the other does not overwrite it
-        _store_fingerprints(draft)
-
-
-def write_as(draft: ToolDraft, language: str) -> None:
-    draft.text.value = "[]" if language == "json" else ""
-    write_text(draft)
-
-
-def _store_fingerprints(draft: ToolDraft) -> None:
-    draft.noted = ArgumentFingerprints(_table_fingerprint(draft), _fingerprint(draft.text.value))
-
-
-def _text_from_table(draft: ToolDraft) -> bool:
-    """Write the text from the table, unless a cell is invalid."""
-    parameters = [row.parameter for row in draft.rows]
-    unread = any(row.flaws for row in draft.rows)
-    for row in draft.rows:
-        row.forget_flaws()  # reading the definition reports them
-    if not unread:
-        draft.text.value = _rows_text(parameters, like=draft.text.value)
-    return not unread
-
-
-def _table_from_text(draft: ToolDraft) -> bool:
-    """Write the table from the text; an invalid text gets an error and leaves the table."""
+    if counts == TABLE:
+        return rows, write_text(rows, sent)
     try:
-        draft.rows = _parse_rows(draft.text.value)
+        rows = _parse_rows(text)
     except (_UnreadableArguments, ToolcribError) as error:
-        draft.text.errors.append(getattr(error, "message", str(error)))
-        return False
-    return True
+        # It still counts as changed, so that the table does not overwrite it.
+        return rows, replace(sent, error=getattr(error, "message", str(error)))
+    return rows, ArgumentsText(text, _table_fingerprint(rows), _fingerprint(text))
 
 
-def _rows_text(parameters: list[dict[str, Any]], *, like: str) -> str:
-    """The arguments in the language of the previous text."""
+def text_of_parameters(parameters: list[dict[str, Any]], *, like: str = "") -> str:
     shorter = [_shortened(one) for one in parameters]
     as_json = like.lstrip().startswith(("[", "{"))
     return pretty(shorter) if as_json else as_yaml(shorter).rstrip() if shorter else ""
 
 
-def _table_fingerprint(draft: ToolDraft) -> str:
-    return _fingerprint(json_line([row.values for row in draft.rows]))
+def _table_fingerprint(rows: list[ArgumentForm]) -> str:
+    return _fingerprint(json_line([row.values for row in rows]))
 
 
 def _fingerprint(text: str) -> str:
@@ -99,16 +86,14 @@ class _UnreadableArguments(Exception):
     """A text that cannot be parsed as arguments."""
 
 
-def _text_matches_table(draft: ToolDraft) -> bool:
+def _text_matches_table(text: str, rows: list[ArgumentForm]) -> bool:
     try:
-        return [row.values for row in _parse_rows(draft.text.value)] == [
-            row.values for row in draft.rows
-        ]
+        return [row.values for row in _parse_rows(text)] == [row.values for row in rows]
     except (_UnreadableArguments, ToolcribError):
         return False
 
 
-def _parse_rows(text: str) -> list[ArgumentRow]:
+def _parse_rows(text: str) -> list[ArgumentForm]:
     """Raises `_UnreadableArguments`, `ToolcribError`."""
     if not text.strip():
         return []
@@ -140,16 +125,12 @@ def _parameter(number: int, one: Any) -> dict[str, Any]:
         raise _UnreadableArguments(
             f"The field 'required' of argument {number} must be true or false."
         )
-    return {key: one.get(key) for key in CELLS} | {"type": _kind(number, one)}
-
-
-def _kind(number: int, one: dict[str, Any]) -> str:
-    kind = _KINDS.get((one.get("type") or ParameterType.STRING).lower())
+    kind = PARAMETER_TYPES.get((one.get("type") or ParameterType.STRING).lower())
     if kind is None:
         raise _UnreadableArguments(
             f"The type of argument {number} must be one of {', '.join(ParameterType)}."
         )
-    return kind
+    return {key: one.get(key) for key in CELLS} | {"type": kind}
 
 
 def _shortened(parameter: dict[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,23 @@
-"""Converts a definition to the inputs of a form, and submitted inputs back to a definition.
+"""The form of a tool: the values of a definition as fields, and the definition of what was typed.
 
 The form refuses only values that cannot be parsed, such as broken JSON. `read_definition` validates
 the definition, as it does for every caller.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from typing import Any, ClassVar
 
-from tools.definitions.implementations.tool_types import READERS
-from tools.definitions.tool import passes_arguments
+from django import forms
+from django.core.exceptions import ValidationError
+
+from tools.accounts.callers import actor_of
+from tools.catalog.actions import register_tool, update_tool
+from tools.definitions.tool import (
+    Definition,
+    ordered_definition,
+    passes_arguments,
+    read_definition,
+)
 from tools.definitions.tool_parameters import parameters_schema
 from tools.definitions.vocabulary import (
     ArgumentValidation,
@@ -18,321 +26,330 @@ from tools.definitions.vocabulary import (
     Isolation,
     ToolType,
 )
-from tools.ui.display import pretty
-from tools.ui.editor.argument_table import ArgumentRow, read_rows, rows_of
-from tools.ui.inputs import (
-    FormInput,
-    Widget,
+from tools.errors import InvalidDefinition, ToolcribError
+from tools.models import Tool
+from tools.ui.editor.argument_table import (
+    CELLS,
+    MOVES,
+    ArgumentForm,
+    NotAsTable,
+    arrange_rows,
+    read_rows,
+    rows_from_schema,
+    rows_of,
+    unchecked,
+)
+from tools.ui.editor.argument_text import (
+    BOTH_CHANGED,
+    ArgumentsText,
+    synchronize,
+    text_of_parameters,
+    write_text,
+)
+from tools.web.form_fields import (
+    DEFAULT_NAMES,
+    GROUP_CHOICES,
+    MARKED_ROWS,
+    STATE_CHOICES,
+    JsonField,
+    NamesField,
+    NumberField,
+    RowsField,
+    RowsWidget,
     choices,
-    parse_json_input,
-    parse_name_choice,
-    place_errors,
-    split_names,
+    chosen_names,
+    name_choice,
 )
-from tools.web.form_fields import DEFAULT_NAMES, GROUP_CHOICES, STATE_CHOICES, name_choice
+from tools.web.forms import ActionForm
+from tools.web.pages import PageRequest
 
-_LANGUAGES = (("python", "Python"), ("javascript", "JavaScript"))
-_FIELDS_WITHOUT_INPUT = ("metadata", "cost_per_cache_hit", "transform")
-ARGUMENTS_TEXT = "arguments-text"
-
-
-@dataclass
-class DraftSection:
-    title: str
-    inputs: list[FormInput]
-    help: str = ""
-
-    @property
-    def unfolds(self) -> bool:
-        """Whether it has a schema that may be converted to arguments."""
-        return any(one.key == "input_schema" and one.value.strip() for one in self.inputs)
-
-
-def _arguments_text() -> FormInput:
-    help_text = "A list, in YAML or JSON. It follows the table, and the table follows it."
-    return FormInput(ARGUMENTS_TEXT, "The same as text", Widget.CODE, help_text)
+# Actions that change the form and save nothing, beside `MOVES`.
+STEPS = MOVES | {"unfold", "write", "take"}
+_CODE_FIELDS = ("language", "entry_point", "source")
+_CONSTRAINTS = (
+    "max_execution_time", "max_output_size", "required_isolation", "sandbox_profile",
+    "allow_side_effects",
+)  # fmt: skip
+_PLACES = {name: f"implementation.{name}" for name in _CODE_FIELDS} | {
+    name: f"constraints.{name}" for name in _CONSTRAINTS
+}
+_NAME_CHOICES = ("group", "available_in_states")
+_WITHOUT_INPUT = ("metadata", "cost_per_cache_hit", "transform")
+_LEFT_OUT_IF_EMPTY = frozenset({"sandbox_profile", "input_schema"})
+_IF_EMPTY: dict[str, Any] = {"cost_per_invocation": "0", "output_schema": {}, "implementation": {}}
+_AREA = forms.Textarea({"rows": 3})
+_CELL = re.compile(r"\[(\d+)\]\.(\w+)(.*)")
 
 
-@dataclass(frozen=True)
-class ArgumentFingerprints:
-    """Fingerprints of the table and the text when the two last agreed."""
+class ArgumentsField(RowsField):
+    """The arguments, whose rows are forms."""
 
-    table: str = ""
-    text: str = ""
+    rows: list[ArgumentForm] = []
 
+    def __init__(self) -> None:
+        super().__init__(RowsWidget("", CELLS, (), 0), label="Arguments")
 
-@dataclass
-class ToolDraft:
-    sections: list[DraftSection]
-    rows: list[ArgumentRow]
-    kind: str
-    kept: dict[str, Any] = field(default_factory=dict)  # fields without an input
-    flaws: list[dict[str, str]] = field(default_factory=list)  # errors that belong to no input
-    digest: str = ""  # of the version that is edited
-    text: FormInput = field(default_factory=_arguments_text)  # the rows, as YAML or JSON
-    noted: ArgumentFingerprints = ArgumentFingerprints()
-    torn: bool = False  # rows and text were both changed, and the author must choose
+    def marks(self, rows: Any, inside: str, error: str) -> bool:
+        found = _CELL.fullmatch(inside)
+        if not found or found[2] not in CELLS or int(found[1]) >= len(self.rows):
+            return False
+        self.rows[int(found[1])].place_error(found[2], f"{found[3]} {error}".lstrip())
+        return True
 
-    @property
-    def inputs(self) -> list[FormInput]:
-        return [one for section in self.sections for one in section.inputs]
+    def to_python(self, value: Any) -> list[dict[str, Any]]:
+        if any(row.errors for row in self.rows):
+            raise ValidationError(MARKED_ROWS)
+        return [row.parameter for row in self.rows]
 
-    @property
-    def all_inputs(self) -> list[FormInput]:
-        cells = [one for row in self.rows for one in row.inputs.values()]
-        return [*self.inputs, *cells, self.text]
-
-    @property
-    def cells_wrong(self) -> int:
-        return sum(bool(row.flaws) for row in self.rows)
-
-    @property
-    def flawed(self) -> bool:
-        return bool(self.flaws) or any(one.errors for one in self.all_inputs)
-
-    def place(self, flaws: list[dict[str, str]]) -> None:
-        self.flaws += place_errors(flaws, self.all_inputs)
+    def text(self, value: Any) -> str:
+        return text_of_parameters(value or [])
 
 
-def new_draft(kind: str) -> ToolDraft:
-    return _empty_draft(kind, {})
+class ToolForm(ActionForm):
+    """A tool of one type; the arguments are a table, and the same as text."""
 
-
-def draft_of(definition: dict[str, Any], digest: str) -> ToolDraft:
-    """The form with the values of a definition."""
-    draft = _empty_draft(definition["type"], definition)
-    draft.digest = digest
-    for one in draft.inputs:
-        one.value = _input_value(one, definition)
-    draft.rows = rows_of(definition["parameters"])
-    return draft
-
-
-def draft_from(data: Mapping[str, str], definition: dict[str, Any] | None) -> ToolDraft:
-    """The submitted form; `definition` is the definition that is edited."""
-    kind = definition["type"] if definition else data.get("type", "")
-    draft = _empty_draft(kind if kind in READERS else ToolType.CODE, definition or {})
-    draft.digest = data.get("digest", "")[:100]
-    for one in draft.inputs:
-        one.value = data.get(one.key, "").replace("\r\n", "\n")
-    draft.rows = read_rows(data)
-    draft.text.value = data.get(ARGUMENTS_TEXT, "").replace("\r\n", "\n")
-    return draft
-
-
-def definition_from(draft: ToolDraft) -> dict[str, Any]:
-    """The submitted values, with the fields without an input. Invalid inputs get an error."""
-    inputs = {one.key: one for one in draft.inputs}
-    raw: dict[str, Any] = {
-        key: inputs[key].value.strip() or None for key in ("title", "state", "cache_ttl")
-    }
-    raw |= {key: inputs[key].value for key in ("name", "description", "category", "delivery")}
-    raw |= {key: split_names(inputs[key].value) for key in ("required_permissions", "capabilities")}
-    raw["type"] = draft.kind
-    raw["argument_validation"] = inputs["argument_validation"].value
-    raw["requires_confirmation"] = bool(inputs["requires_confirmation"].value)
-    raw["group"] = parse_name_choice(inputs["group_kind"].value, inputs["group"].value)
-    raw["available_in_states"] = parse_name_choice(
-        inputs["available_in_states_kind"].value, inputs["available_in_states"].value
-    )
-    raw["rate_limit_per_minute"] = _parse_number(inputs["rate_limit_per_minute"])
-    raw["cost_per_invocation"] = inputs["cost_per_invocation"].value.strip() or "0"
-    raw["output_schema"] = parse_json_input(inputs["output_schema"], {})
-    raw["constraints"] = _read_constraints(inputs)
-    raw["implementation"] = _read_implementation(inputs)
-    raw |= _read_interface(draft, inputs)
-    return draft.kept | raw
-
-
-def _empty_draft(kind: str, definition: dict[str, Any]) -> ToolDraft:
-    kept: dict[str, Any] = {
-        key: definition[key] for key in _FIELDS_WITHOUT_INPUT if key in definition
-    }
-    sections = [
-        _identity_section(),
-        _implementation_section(kind),
-        _access_section(),
-        _constraints_section(),
-        _schemas_section(),
-    ]
-    return ToolDraft(sections, [], kind, kept)
-
-
-def _identity_section() -> DraftSection:
-    return DraftSection(
-        "What it is",
-        [
-            FormInput("name", "Name", required=True, help="Letters, digits, '_', '.' and '-'."),
-            FormInput("title", "Title", help="As people read it."),
-            FormInput(
-                "category", "Category", Widget.SELECT, options=choices(Category), value="System"
+    row: Tool | None
+    error_fields = {place: name for name, place in _PLACES.items()}
+    sections: ClassVar = (
+        ("What it is", ("name", "title", "category", "description")),
+        ("What runs", (*_CODE_FIELDS, "implementation")),
+        (
+            "Who may call it, and when",
+            (
+                "group_kind", "group", "available_in_states_kind", "available_in_states", "state",
+                "required_permissions", "requires_confirmation",
             ),
-            FormInput(
-                "description",
-                "Description",
-                Widget.AREA,
-                required=True,
-                help="What models read before they choose it.",
+        ),
+        (
+            "How it runs",
+            (
+                "delivery", "argument_validation", "max_execution_time", "max_output_size",
+                "required_isolation", "sandbox_profile", "rate_limit_per_minute",
+                "cost_per_invocation", "cache_ttl", "capabilities", "allow_side_effects",
             ),
-        ],
-    )
-
-
-def _implementation_section(kind: str) -> DraftSection:
-    if kind == ToolType.CODE:
-        at = "implementation."
-        return DraftSection(
-            "What runs",
-            [
-                FormInput("language", "Language", Widget.SELECT, place=f"{at}language",
-                      options=_LANGUAGES),
-                FormInput("entry_point", "Function", place=f"{at}entry_point", value="main"),
-                FormInput("source", "Source", Widget.CODE, place=f"{at}source", required=True,
-                      value="def main(parameters):\n    return None\n"),
-            ],
-        )  # fmt: skip
-    asked = "What it is made of, as JSON; see the type's section in the tool authors' guide."
-    return DraftSection("What runs", [
-        FormInput("implementation", "Implementation", Widget.CODE, asked, value="{}")
-    ])  # fmt: skip
-
-
-def _access_section() -> DraftSection:
-    states = "available_in_states"
-    return DraftSection(
-        "Who may call it, and when",
-        [
-            FormInput(
-                "group_kind", "Groups", Widget.SELECT, options=GROUP_CHOICES, value=DEFAULT_NAMES
-            ),
-            FormInput("group", "Names of groups", help="Separated by commas."),
-            FormInput(
-                f"{states}_kind",
-                "States",
-                Widget.SELECT,
-                options=STATE_CHOICES,
-                value=DEFAULT_NAMES,
-            ),
-            FormInput(states, "Names of states", help="Separated by commas."),
-            FormInput("state", "State after success", help="Empty: the state stays."),
-            FormInput("required_permissions", "Permissions", help="Separated by commas."),
-            FormInput("requires_confirmation", "A person must confirm each call", Widget.CHECK),
-        ],
-    )
-
-
-def _constraints_section() -> DraftSection:
-    at = "constraints."
-    return DraftSection(
-        "How it runs",
-        [
-            FormInput("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
-                  value=Delivery.EXTERNAL, help="external: at most once. pure: no effect at all."),
-            FormInput("argument_validation", "Arguments that do not fit", Widget.SELECT, "", "",
-                      False,
-                  _VALIDATION, ArgumentValidation.ENFORCE),
-            FormInput("max_execution_time", "Time at most", place=f"{at}max_execution_time",
-                  value="PT30S", help="ISO 8601, such as PT30S or PT5M."),
-            FormInput("max_output_size", "Output at most, bytes", place=f"{at}max_output_size",
-                  value="10485760"),
-            FormInput("required_isolation", "Isolation", Widget.SELECT, "",
-                      f"{at}required_isolation",
-                  False, choices(one for one in Isolation if one != Isolation.NONE), "Standard"),
-            FormInput("sandbox_profile", "Sandbox profile", place=f"{at}sandbox_profile"),
-            FormInput("rate_limit_per_minute", "Calls a minute", help="Empty: no limit."),
-            FormInput("cost_per_invocation", "Cost per call", value="0"),
-            FormInput("cache_ttl", "Answers may be kept for", help="Of pure tools only: PT5M."),
-            FormInput("capabilities", "Capabilities", help="Separated by commas."),
-            FormInput("allow_side_effects", "It may have side effects", Widget.CHECK,
-                  place=f"{at}allow_side_effects", value="yes"),
-        ],
+        ),
+        ("Schemas", ("input_schema", "output_schema")),
     )  # fmt: skip
+    name = forms.CharField(label="Name", help_text="Letters, digits, '_', '.' and '-'.")
+    title = forms.CharField(label="Title", required=False, help_text="As people read it.")
+    category = forms.ChoiceField(label="Category", choices=choices(Category), initial="System")
+    description = forms.CharField(
+        label="Description",
+        strip=False,
+        widget=_AREA,
+        help_text="What models read before they choose it.",
+    )
+    parameters = ArgumentsField()
+    language = forms.ChoiceField(
+        label="Language", choices=(("python", "Python"), ("javascript", "JavaScript"))
+    )
+    entry_point = forms.CharField(label="Function", required=False, initial="main")
+    source = forms.CharField(
+        label="Source",
+        strip=False,
+        initial="def main(parameters):\n    return None\n",
+        widget=forms.Textarea({"rows": 8, "class": "mono", "spellcheck": "false"}),
+    )
+    implementation = JsonField(
+        label="Implementation",
+        empty={},
+        initial="{}",
+        help_text="What it is made of, as JSON; see the type's section in the tool authors' guide.",
+    )
+    group_kind = forms.ChoiceField(label="Groups", choices=GROUP_CHOICES, initial=DEFAULT_NAMES)
+    group = NamesField(label="Names of groups", help_text="Separated by commas.")
+    available_in_states_kind = forms.ChoiceField(
+        label="States", choices=STATE_CHOICES, initial=DEFAULT_NAMES
+    )
+    available_in_states = NamesField(label="Names of states", help_text="Separated by commas.")
+    state = forms.CharField(
+        label="State after success", required=False, help_text="Empty: the state stays."
+    )
+    required_permissions = NamesField(label="Permissions", help_text="Separated by commas.")
+    requires_confirmation = forms.BooleanField(
+        label="A person must confirm each call", required=False
+    )
+    delivery = forms.ChoiceField(
+        label="Delivery",
+        choices=choices(Delivery),
+        initial=Delivery.EXTERNAL,
+        help_text="external: at most once. pure: no effect at all.",
+    )
+    argument_validation = forms.ChoiceField(
+        label="Arguments that do not fit",
+        choices=(
+            (ArgumentValidation.ENFORCE, "are refused"),
+            (ArgumentValidation.WARN, "pass with a warning"),
+            (ArgumentValidation.OFF, "pass unchanged"),
+        ),
+        initial=ArgumentValidation.ENFORCE,
+    )
+    max_execution_time = forms.CharField(
+        label="Time at most",
+        required=False,
+        initial="PT30S",
+        help_text="ISO 8601, such as PT30S or PT5M.",
+    )
+    max_output_size = NumberField(label="Output at most, bytes", required=False, initial="10485760")
+    required_isolation = forms.ChoiceField(
+        label="Isolation",
+        choices=choices(one for one in Isolation if one != Isolation.NONE),
+        initial="Standard",
+    )
+    sandbox_profile = forms.CharField(label="Sandbox profile", required=False)
+    rate_limit_per_minute = NumberField(
+        label="Calls a minute", required=False, help_text="Empty: no limit."
+    )
+    cost_per_invocation = forms.CharField(label="Cost per call", required=False, initial="0")
+    cache_ttl = forms.CharField(
+        label="Answers may be kept for", required=False, help_text="Of pure tools only: PT5M."
+    )
+    capabilities = NamesField(label="Capabilities", help_text="Separated by commas.")
+    allow_side_effects = forms.BooleanField(
+        label="It may have side effects", required=False, initial=True
+    )
+    input_schema = JsonField(
+        label="Input schema instead of arguments",
+        help_text="A JSON Schema, for inputs that a list of arguments cannot tell. Else empty.",
+    )
+    output_schema = JsonField(
+        label="Output schema", empty={}, help_text="What it must return. Empty: anything."
+    )
+
+    def __init__(self, request: PageRequest, row: Tool | None, kind: str) -> None:
+        self.kind = kind
+        super().__init__(request, row)
+        self.do, _, self.at = request.POST.get("do", "save").partition(" ")
+        if self.is_bound:
+            counts = self.at if self.do == "take" else ""
+            self._show_rows(*synchronize(read_rows(self.data), self.data, counts))
+        else:
+            self._show_parameters()
+
+    def build(self) -> None:
+        for name in ["implementation"] if self.kind == ToolType.CODE else _CODE_FIELDS:
+            del self.fields[name]
+
+    def stored_values(self) -> dict[str, Any]:
+        """`input_schema` is empty where the list of arguments produces the same."""
+        definition = self.stored_definition
+        values = {name: _value_at(_PLACES.get(name, name), definition) for name in self.fields
+                  if not name.endswith("_kind")}  # fmt: skip
+        for name in _NAME_CHOICES:
+            values[f"{name}_kind"], values[name] = name_choice(definition[name])
+        closed = not passes_arguments(definition)
+        derived = parameters_schema(definition["parameters"], closed=closed)
+        if definition["parameters"] or definition["input_schema"] == derived:
+            values["input_schema"] = None
+        return values
+
+    @property
+    def stored_definition(self) -> Definition:
+        assert self.row is not None and self.row.version is not None
+        return ordered_definition(self.row.version.definition)
+
+    def definition(self) -> dict[str, Any]:
+        """The typed values, with the stored fields that have no input; also of a form with errors,
+        without what cannot be read."""
+        kept = {} if self.row is None else self.stored_definition
+        raw: dict[str, Any] = {name: kept[name] for name in _WITHOUT_INPUT if name in kept}
+        said = self.cleaned_data
+        for name in self.fields.keys() - {"group_kind", "available_in_states_kind"}:
+            value: Any = said.get(name)
+            if isinstance(value, str):
+                value = value.replace("\r\n", "\n")
+            if value in (None, ""):
+                value = _IF_EMPTY.get(name)
+            if name in _NAME_CHOICES:
+                value = chosen_names(said.get(f"{name}_kind", ""), value or [])
+            inside, _, key = _PLACES.get(name, name).rpartition(".")
+            if value is not None or name not in _LEFT_OUT_IF_EMPTY:
+                (raw.setdefault(inside, {}) if inside else raw)[key] = value
+        return raw | {"type": self.kind, "parameters": [row.parameter for row in self.rows]}
+
+    def clean(self) -> dict[str, Any]:
+        if self.text.torn:
+            raise ValidationError(BOTH_CHANGED)
+        if self.text.error:
+            self.add_error("parameters", self.text.error)
+        try:
+            self.canonical = read_definition(self.definition())
+        except InvalidDefinition as error:
+            said = {*self.errors} - {"parameters"}  # whose cells are compared one by one
+            flaws = [
+                one for one in error.field_errors() if self._field_of(one["field"])[0] not in said
+            ]
+            if flaws:
+                self.place_refusal(InvalidDefinition(error.message, errors=flaws))
+        return self.cleaned_data
+
+    def act(self, changes: dict[str, Any]) -> Tool | None:
+        by, definition = actor_of(self.request.caller), self.definition()
+        if self.row is None:
+            organization = self.request.user.organization
+            return register_tool(organization=organization, definition=definition, by=by)
+        before = self.row.version_id
+        saved = update_tool(tool=self.row, definition=definition, by=by)
+        return saved if saved.version_id != before else None
+
+    def refuse(self, refusal: ToolcribError) -> None:
+        super().refuse(refusal)
+        if self.conflicts:
+            self._show_parameters()
+
+    def take_step(self) -> None:
+        """What one of `STEPS` does to the form, which is shown without errors of other fields."""
+        at = int(self.at) if self.at.isdecimal() and len(self.at) < 5 else 0
+        rows, text, flaw = self.rows, self.text, ""
+        schema = self["input_schema"].data
+        if self.do in MOVES:
+            rows = arrange_rows(rows, self.do, at)
+        elif self.do == "write":
+            text = ArgumentsText("[]" if self.at == "json" else "")
+        elif self.do == "unfold":
+            try:
+                rows = rows_from_schema(self.fields["input_schema"].clean(schema))
+                schema = ""
+            except ValidationError as error:
+                flaw = error.messages[0]
+            except NotAsTable as error:
+                flaw = f"A table cannot hold this schema. {error}"
+        self.initial = {name: self[name].data for name in self.fields} | {"input_schema": schema}
+        self.is_bound = False
+        self._show_rows(unchecked(rows, self.do, at), write_text(rows, text))
+        if flaw:
+            self.errors["input_schema"] = self.error_class([flaw], renderer=self.renderer)
+            self._refuse(400)
+
+    def check_while_typing(self) -> None:
+        """The errors of the arguments; what is still empty is none."""
+        self.is_valid()
+        for row in self.rows:
+            row.forgive_empty()
+
+    @property
+    def rows_wrong(self) -> int:
+        return sum(bool(row.errors) for row in self.rows)
+
+    @property
+    def arguments_flaws(self) -> list[str]:
+        """Of the arguments as a whole."""
+        errors = map(str, self.errors.get("parameters", ()))
+        return [error for error in errors if error != MARKED_ROWS]
+
+    def _show_parameters(self) -> None:
+        rows = rows_of(self.initial.get("parameters") or [])
+        self._show_rows(rows, write_text(rows))
+
+    def _show_rows(self, rows: list[ArgumentForm], text: ArgumentsText) -> None:
+        self.rows, self.text = rows, text
+        field = self.fields["parameters"]
+        assert isinstance(field, ArgumentsField)
+        field.rows = rows
 
 
-_VALIDATION = (
-    (ArgumentValidation.ENFORCE, "are refused"),
-    (ArgumentValidation.WARN, "pass with a warning"),
-    (ArgumentValidation.OFF, "pass unchanged"),
-)
-
-
-def _schemas_section() -> DraftSection:
-    return DraftSection(
-        "Schemas",
-        [
-            FormInput("input_schema", "Input schema instead of arguments", Widget.CODE,
-                  "A JSON Schema, for inputs that a list of arguments cannot tell. Else empty."),
-            FormInput("output_schema", "Output schema", Widget.CODE,
-                  "What it must return. Empty: anything."),
-        ],
-    )  # fmt: skip
-
-
-def _input_value(one: FormInput, definition: dict[str, Any]) -> str:
-    """The value of an input, from a definition."""
-    key = one.key
-    if key.endswith("_kind"):
-        names = definition[key.removesuffix("_kind")]
-        return name_choice(names)[0]
-    if key == "input_schema":
-        return _schema_text(definition)
-    value = _field_value(one.answers, definition)
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    if one.widget == Widget.CODE and not isinstance(value, str):
-        return _json_text(value)
-    return ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
-
-
-def _schema_text(definition: dict[str, Any]) -> str:
-    """The input schema; empty where the list of arguments produces the same."""
-    derived = parameters_schema(definition["parameters"], closed=not passes_arguments(definition))
-    listed_ones = definition["parameters"] or definition["input_schema"] == derived
-    return "" if listed_ones else pretty(definition["input_schema"])
-
-
-def _field_value(place: str, definition: dict[str, Any]) -> Any:
+def _value_at(place: str, definition: dict[str, Any]) -> Any:
     value: Any = definition
     for part in place.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
-
-
-def _json_text(value: Any) -> str:
-    return pretty(value) if value else ""
-
-
-def _read_interface(draft: ToolDraft, inputs: dict[str, FormInput]) -> dict[str, Any]:
-    parameters = [row.parameter for row in draft.rows]
-    if inputs["input_schema"].value.strip():
-        return {
-            "parameters": parameters,
-            "input_schema": parse_json_input(inputs["input_schema"], {}),
-        }
-    return {"parameters": parameters}
-
-
-def _read_constraints(inputs: dict[str, FormInput]) -> dict[str, Any]:
-    profile = inputs["sandbox_profile"].value.strip()
-    return {
-        "max_execution_time": inputs["max_execution_time"].value.strip() or None,
-        "max_output_size": _parse_number(inputs["max_output_size"]),
-        "required_isolation": inputs["required_isolation"].value,
-        "allow_side_effects": bool(inputs["allow_side_effects"].value),
-    } | ({"sandbox_profile": profile} if profile else {})
-
-
-def _read_implementation(inputs: dict[str, FormInput]) -> Any:
-    if "implementation" in inputs:
-        return parse_json_input(inputs["implementation"], {})
-    return {key: inputs[key].value for key in ("language", "entry_point", "source")}
-
-
-def _parse_number(one: FormInput) -> int | None:
-    text = one.value.strip().replace(",", "")
-    if not text:
-        return None
-    if text.isascii() and text.isdecimal() and len(text) < 16:
-        return int(text)
-    one.errors.append("Give a whole number.")
-    return None
