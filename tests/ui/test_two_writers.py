@@ -17,6 +17,7 @@ from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import opened_values
 from tools.catalog.sandbox import content_schemas
 from tools.catalog.services import services
+from tools.catalog.workflow.chain_texts import read_text
 from tools.messaging import message_channels
 from tools.models import Agent, McpServer, Organization
 
@@ -65,7 +66,34 @@ def make_group(organization: Organization) -> None:
     save_group(organization=organization, name="reading", by=factories.actor(organization))
 
 
+CHAIN = """\
+name: twice
+description: Says it twice.
+parameters:
+- {name: text, type: String, description: Anything., required: true}
+group:
+- talk
+steps:
+- id: first
+  tool_name: echo
+  parameters:
+    text: {$input: /text}
+output: {$step: first}
+"""
+
+
+def make_chain(organization: Organization) -> None:
+    factories.tool(organization, group=["talk"])
+    factories.register(organization, read_text(organization, CHAIN).raw)
+
+
 EDIT_FORMS = {
+    "chain": EditForm(
+        "/chains/twice/edit/",
+        {"text": CHAIN.replace("Says it twice.", "Says it again.")},
+        {"text": CHAIN.replace("id: first", "id: once").replace("step: first", "step: once")},
+        make_chain,
+    ),
     "client": EditForm(
         "/servers/far/client/", {"client_id": "you"}, {"grant": "client_credentials"}, make_client
     ),

@@ -2,13 +2,15 @@
 tool's page.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from django.contrib import messages
+from django import forms
+from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
+from django.urls import reverse_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
@@ -22,21 +24,19 @@ from tools.definitions.callers import Caller
 from tools.definitions.chains.chain_document import Chain
 from tools.definitions.tool import Definition
 from tools.definitions.vocabulary import ToolType
-from tools.errors import NotFound, ToolcribError
+from tools.errors import Conflict, NotFound, ToolcribError
 from tools.models import Tool
 from tools.policy.questions import EffectiveRequest
 from tools.ui.chains.chain_drawing import ChainDrawing, draw_chain, inputs_of
 from tools.ui.display import pretty, truncate
+from tools.web.forms import ActionForm
 from tools.web.listing import Column, Filters, Listing, search_field
 from tools.web.pages import PageRequest, page, snapshot_of
 from tools.web.reauthentication import Proof, proof
 from tools.workflows.chain_dry_run import dry_run
 
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"
-CHANGED = (
-    "Another person changed the chain while you wrote. What you wrote is still here: open the chain"
-    " in another window, carry over what is missing, and save again."
-)
+NOT_A_CHAIN = "See what stands beside the text."
 RENAMED = "A chain keeps its name: {name}. Write a new chain for another one."
 EXAMPLE = """\
 name: read_and_check
@@ -58,22 +58,54 @@ output: {$step: check, path: /output/valid}
 _RUN_WORDS = {"yes": "runs", "no": "is skipped", "unknown": "is decided when it is there"}
 
 
-@dataclass
-class ChainDraft:
-    """A chain while it is edited, with its errors and findings."""
+class ChainForm(ActionForm):
+    """A chain as text, with what was found in it."""
 
-    text: str
-    tool: Tool | None
-    digest: str = ""  # of the version that is edited
-    read: ChainText = field(default_factory=ChainText)
+    row: Tool | None
+    text = forms.CharField(
+        label="The chain",
+        strip=False,
+        required=False,
+        initial=EXAMPLE,
+        widget=forms.Textarea({
+            "class": "mono", "rows": 30, "spellcheck": "false", "autocapitalize": "off",
+            "wrap": "off", "aria-describedby": "i-text_helptext i-text_error draft-findings",
+            "hx-post": reverse_lazy("chain-check"), "hx-trigger": "input changed delay:500ms",
+            "hx-target": "#checked", "hx-swap": "outerHTML", "hx-sync": "this:replace",
+            "hx-include": "closest form",
+        }),
+    )  # fmt: skip
 
-    @property
-    def drawing(self) -> ChainDrawing | None:
-        return draw_definition(self.read.definition) if self.read.definition else None
+    def __init__(self, request: PageRequest, row: Tool | None = None) -> None:
+        super().__init__(request, row)
+        if not self.is_bound:
+            self.read = read_text(request.user.organization, self["text"].value())
 
-    @property
-    def flaws(self) -> list[Remark]:
-        return self.read.flaws
+    def stored_values(self) -> dict[str, Any]:
+        assert self.row is not None and self.row.version is not None
+        return {"text": text_of(self.row.version.definition)}
+
+    def clean_text(self) -> str:
+        text: str = self.cleaned_data["text"].replace("\r\n", "\n")
+        self.read = read_text(self.request.user.organization, text)
+        if self.read.definition is None:
+            raise ValidationError(NOT_A_CHAIN)
+        return text
+
+    def act(self, changes: dict[str, Any]) -> Tool | None:
+        by, definition = actor_of(self.request.caller), self.read.raw
+        if self.row is None:
+            organization = self.request.user.organization
+            return register_tool(organization=organization, definition=definition, by=by)
+        if definition.get("name") != self.row.name:
+            raise Conflict(RENAMED.format(name=self.row.name))
+        before = self.row.version_id
+        saved = update_tool(tool=self.row, definition=definition, by=by)
+        return saved if saved.version_id != before else None
+
+    def place_refusal(self, refusal: ToolcribError) -> None:
+        self.read.flaws.append(Remark(None, "", refusal.message))
+        self.add_error("text", NOT_A_CHAIN)
 
 
 def draw_definition(definition: Definition) -> ChainDrawing:
@@ -133,9 +165,7 @@ def chain_list(request: PageRequest) -> HttpResponseBase:
 @page
 def create_chain(request: PageRequest) -> HttpResponseBase:
     require(request.caller, "add_tool")
-    if request.method != "POST":
-        return _render_form(request, ChainDraft(EXAMPLE, None))
-    return _save_or_render(request, _read_draft(request, None))
+    return _handle_form(ChainForm(request))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -148,11 +178,7 @@ def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
     if tool.type != ToolType.CHAIN:
         raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
     check_current(tool)
-    assert tool.version is not None
-    if request.method != "POST":
-        text = text_of(tool.version.definition)
-        return _render_form(request, ChainDraft(text, tool, tool.version.digest))
-    return _save_or_render(request, _read_draft(request, tool))
+    return _handle_form(ChainForm(request, tool))
 
 
 @proof(Proof.NOT_NEEDED)
@@ -162,9 +188,9 @@ def check_text(request: PageRequest) -> HttpResponse:
     """The errors of a text while it is edited, and its drawing. Saves nothing."""
     if not may(request.caller, "change_tool"):
         require(request.caller, "add_tool")
-    draft = _read_draft(request, None)
-    draft.read = read_text(request.user.organization, draft.text)
-    return render(request, f"{FORM}#checked", {"draft": draft})
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    read = read_text(request.user.organization, text)
+    return render(request, f"{FORM}#checked", _findings(read))
 
 
 def has_dry_run(tool: CatalogTool) -> bool:
@@ -187,49 +213,17 @@ def dry_run_lines(
     return lines
 
 
-def _read_draft(request: PageRequest, tool: Tool | None) -> ChainDraft:
-    given = request.POST
-    text = given.get("text", "").replace("\r\n", "\n")
-    return ChainDraft(text, tool, given.get("digest", "")[:100])
+def _handle_form(form: ChainForm) -> HttpResponseBase:
+    if not form.save():
+        return form.show(FORM, {"tool": form.row} | _findings(form.read))
+    name = form.read.raw["name"]
+    return form.redirect(f"{name} is saved. Try it under Call.", "tool", name=name)
 
 
-def _save_or_render(request: PageRequest, draft: ChainDraft) -> HttpResponseBase:
-    organization = request.user.organization
-    draft.read = read_text(organization, draft.text)
-    if draft.read.definition is None:
-        return _render_form(request, draft, status=400)
-    try:
-        saved = _save_draft(request, draft)
-    except ToolcribError as error:
-        draft.flaws.append(Remark(None, "", error.message))
-        return _render_form(request, draft, status=error.http_status)
-    if saved is None:
-        return _render_form(request, draft, status=409)
-    messages.success(request, f"{saved.name} is saved. Try it under Call.")
-    return redirect("tool", name=saved.name)
-
-
-def _save_draft(request: PageRequest, draft: ChainDraft) -> Tool | None:
-    """None where the chain cannot be saved; the draft then has the errors."""
-    by, tool = actor_of(request.caller), draft.tool
-    if tool is None:
-        return register_tool(
-            organization=request.user.organization, definition=draft.read.raw, by=by
-        )
-    assert tool.version is not None
-    if draft.read.raw.get("name") != tool.name:
-        draft.flaws.append(Remark(None, "name", RENAMED.format(name=tool.name)))
-        return None
-    if tool.version.digest != draft.digest:
-        draft.flaws.append(Remark(None, "", CHANGED))
-        return None
-    return update_tool(tool=tool, definition=draft.read.raw, by=by)
-
-
-def _render_form(request: PageRequest, draft: ChainDraft, *, status: int = 200) -> HttpResponse:
-    if request.method != "POST":
-        draft.read = read_text(request.user.organization, draft.text)
-    return render(request, FORM, {"draft": draft, "tool": draft.tool}, status=status)
+def _findings(read: ChainText) -> dict[str, Any]:
+    """The errors of a text and its drawing."""
+    drawing = draw_definition(read.definition) if read.definition else None
+    return {"read": read, "drawing": drawing}
 
 
 def _chain_line(
