@@ -20,6 +20,11 @@ class ToolcribError(Exception):
         self.code = code or type(self).code
         self.details = details
 
+    @property
+    def wait_s(self) -> int | None:
+        """In how many seconds to try again."""
+        return self.details.get("resets_in_s") or self.retry_after_s
+
     def field_errors(self) -> list[dict[str, str]]:
         """The errors by field; where there are none, the message as the error of no field."""
         return self.details.get("errors") or [{"field": "", "message": self.message}]

@@ -218,7 +218,8 @@ class ActionForm(FilledForm, forms.Form):
     changes: dict[str, Any] = {}  # that it was called with
     status = 200
     refused = False
-    refusal_code = ""  # of the refusal
+    refusal_code = ""
+    wait_s: int | None = None
 
     def __init__(
         self, request: PageRequest, row: Any = None, *, sent: bool = True, **options: Any
@@ -263,31 +264,29 @@ class ActionForm(FilledForm, forms.Form):
         """Whether the action was called, or nothing differs. Else errors or conflicts are set."""
         if not self.is_bound:
             return False
-        if not self.is_valid():
-            self._refuse(400)
-            return False
         try:
-            self.result = self.write(_with_plain_lines(self.cleaned_data))
+            if self.is_valid():
+                self.result = self.write(_with_plain_lines(self.cleaned_data))
+            else:
+                self._refuse(400)
         except ToolcribError as refusal:
             self.refuse(refusal)
-            return False
-        return True
+        return not self.refused
 
     def preview[Seen](self, look: Callable[[dict[str, Any]], Seen]) -> Seen | None:
         """What `look` returns of the typed values, of which nothing is saved. Else errors are
         set."""
-        if not self.is_valid():
-            self._refuse(400)
-            return None
         try:
-            return look(_with_plain_lines(self.cleaned_data))
+            if self.is_valid():
+                return look(_with_plain_lines(self.cleaned_data))
+            self._refuse(400)
         except ToolcribError as refusal:
             self.refuse(refusal)
-            return None
+        return None
 
     def refuse(self, refusal: ToolcribError) -> None:
         """Show the form again, with what was refused."""
-        self.refusal_code = refusal.code
+        self.refusal_code, self.wait_s = refusal.code, refusal.wait_s
         if not self.conflicts:
             self.place_refusal(refusal)
         self._refuse(409 if self.conflicts else refusal.http_status)
@@ -304,7 +303,10 @@ class ActionForm(FilledForm, forms.Form):
 
     def show(self, template: str, context: Mapping[str, Any] | None = None) -> HttpResponse:
         shown = {"form": self, **(context or {})}
-        return render(self.request, template, shown, status=self.status)
+        response = render(self.request, template, shown, status=self.status)
+        if self.wait_s:
+            response["Retry-After"] = str(self.wait_s)
+        return response
 
     @property
     def parts(self) -> list[tuple[str, list[forms.BoundField]]]:

@@ -84,7 +84,7 @@ def exception_response(error: Exception, context: dict[str, Any]) -> HttpRespons
 
 def _product_error_response(error: ToolcribError) -> HttpResponse:
     response = _json_response(error.http_status, refusal_shape(error))
-    wait_s = error.details.get("resets_in_s") or error.retry_after_s
+    wait_s = error.wait_s
     if wait_s is not None:
         response["Retry-After"] = str(wait_s)
     if error.code == RateLimited.code:

@@ -76,9 +76,8 @@ def render_refusal(
     """The page again with the refusal, and with `Retry-After`."""
     said = context | {"message": refusal.message}
     answer = render(request, template, said, status=refusal.http_status)
-    wait_s = refusal.details.get("resets_in_s") or getattr(refusal, "retry_after_s", None)
-    if wait_s:
-        answer["Retry-After"] = str(wait_s)
+    if refusal.wait_s:
+        answer["Retry-After"] = str(refusal.wait_s)
     return answer
 
 

@@ -8,13 +8,13 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordMixin
 from django.contrib.auth.models import Permission
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.views.decorators.debug import sensitive_post_parameters
@@ -29,11 +29,11 @@ from tools.accounts.login.lockout import limit_attempts
 from tools.accounts.login.login import end_sessions, record_session
 from tools.accounts.roles import role_of
 from tools.definitions.callers import Scope
-from tools.errors import NotFound, ToolcribError
-from tools.models import PersonSession, SingleSignOn, Token, User
-from tools.ui.accounts import login, second_factors
+from tools.errors import NotFound
+from tools.models import PersonSession, SingleSignOn, Token
+from tools.ui.accounts import second_factors
 from tools.web.form_fields import WholeField
-from tools.web.forms import NOTHING_CHANGED, ActionForm, Renderer
+from tools.web.forms import ActionForm, notify
 from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
@@ -57,11 +57,43 @@ _SYSTEMS = (("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iPhone")
             ("Mac OS X", "macOS"), ("Linux", "Linux"))  # fmt: skip
 
 
-class PasswordForm(PasswordChangeForm):
-    default_renderer = Renderer
+class PasswordForm(SetPasswordMixin, ActionForm):
+    """Every other browser is logged out."""
 
-    def __init__(self, user: User, data: Any = None) -> None:
-        super().__init__(user, data, auto_id="i-%s", label_suffix="")
+    old_password = forms.CharField(
+        label="Old password",
+        strip=False,
+        widget=forms.PasswordInput({"autocomplete": "current-password", "autofocus": True}),
+    )
+    new_password1, new_password2 = SetPasswordMixin.create_password_fields(
+        "New password", "New password confirmation"
+    )
+
+    def clean_old_password(self) -> str:
+        """A wrong one counts as a login attempt. Raises `TooManyAttempts`."""
+        user, typed = self.request.user, self.cleaned_data["old_password"]
+        place = self.request.caller.source_ip
+        with limit_attempts(username=user.username, source_ip=place) as attempt:
+            if good := user.check_password(typed):
+                attempt.succeeded()
+        if not good:
+            code = "password_incorrect"
+            raise ValidationError(PasswordChangeForm.error_messages[code], code=code)
+        return str(typed)
+
+    def clean(self) -> dict[str, Any]:
+        self.validate_passwords("new_password1", "new_password2")
+        self.validate_password_for_user(self.request.user, "new_password2")
+        return super().clean() or self.cleaned_data
+
+    @transaction.atomic
+    def act(self, changes: dict[str, Any]) -> None:
+        request, user, by = self.request, self.request.user, actor_of(self.request.caller)
+        self.set_password_and_save(user, "new_password1")
+        update_session_auth_hash(request, user)
+        end_sessions(user=user, by=by, except_for=record_session(request, user))
+        said, subject = {"change": "own password", **difference({}, {})}, f"user:{user.username}"
+        record(Event.ROW_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)
 
 
 @dataclass(frozen=True)
@@ -145,10 +177,8 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
     token = request.user.tokens.filter(pk=token_id).first()
     if token is None:
         raise NotFound("You have no such token.", code="token_not_found")
-    if account_actions.revoke_token(token=token, by=actor_of(request.caller)):
-        messages.success(request, f"{token.label or token} is refused from now on.")
-    else:
-        messages.info(request, NOTHING_CHANGED)
+    revoked = account_actions.revoke_token(token=token, by=actor_of(request.caller))
+    notify(request, f"{token.label or token} is refused from now on.", changed=revoked)
     return redirect("profile")
 
 
@@ -185,48 +215,14 @@ def end_other_sessions(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def change_password(request: PageRequest) -> HttpResponseBase:
-    """Wrong old passwords count as login attempts."""
-    if request.method != "POST":
-        return render(request, PASSWORD, {"form": PasswordForm(request.user)})
-    form = PasswordForm(request.user, request.POST)
-    try:
-        good = _check_old_password(request, form)
-    except ToolcribError as refusal:
-        return login.render_refusal(
-            request, PASSWORD, {"form": PasswordForm(request.user)}, refusal
-        )
-    if not good:
-        return render(request, PASSWORD, {"form": form}, status=400)
-    return _save_password(request, form)
+    form = PasswordForm(request)
+    if not form.save():
+        return form.show(PASSWORD)
+    return form.redirect("Your password is changed, and other browsers are logged out.", "profile")
 
 
 def _first_match(known: tuple[tuple[str, str], ...], text: str) -> str:
     return next((word for mark, word in known if mark in text), "")
-
-
-def _check_old_password(request: PageRequest, form: PasswordForm) -> bool:
-    with limit_attempts(
-        username=request.user.username, source_ip=request.caller.source_ip
-    ) as attempt:
-        good = form.is_valid()
-        if "old_password" not in form.errors:
-            attempt.succeeded()
-    return good
-
-
-@transaction.atomic
-def _save_password(request: PageRequest, form: PasswordForm) -> HttpResponse:
-    """Change the password and log every other browser out."""
-    by = actor_of(request.caller)
-    form.save()
-    update_session_auth_hash(request, request.user)
-    here = record_session(request, request.user)
-    end_sessions(user=request.user, by=by, except_for=here)
-    said = {"change": "own password", **difference({}, {})}
-    subject = f"user:{request.user.username}"
-    record(Event.ROW_CHANGE, by=by, outcome=Outcome.CHANGED, subject=subject, details=said)
-    messages.success(request, "Your password is changed, and other browsers are logged out.")
-    return redirect("profile")
 
 
 def _profile_context(request: PageRequest) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import segno
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
@@ -14,8 +15,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from tools.accounts.callers import actor_of
 from tools.accounts.login import login, second_factors, security_keys
-from tools.errors import Conflict, Malformed, ToolcribError
+from tools.errors import Conflict, ToolcribError
 from tools.ui import sealed_forms
+from tools.web.forms import ActionForm
 from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
@@ -25,6 +27,57 @@ PAGE, APP_PAGE, KEY_PAGE, CODES_PAGE = (
 )
 _FORM = "authenticator app"
 _LONGEST_NAME = 60
+
+
+class AuthenticatorAppForm(ActionForm):
+    """The secret is kept in the page, encrypted, until a code proves that the app has it."""
+
+    code = forms.CharField(
+        label="Type the six digits that it shows now",
+        max_length=20,
+        widget=forms.TextInput({
+            "class": "mono code", "inputmode": "numeric", "autocomplete": "one-time-code",
+            "maxlength": 10, "autofocus": True,
+        }),
+    )  # fmt: skip
+
+    def build(self) -> None:
+        user = self.request.user
+        kept = self.data.get("kept", "")
+        self.secret = second_factors.new_app_secret()
+        if self.is_bound:
+            self.secret = sealed_forms.open_state(kept, user, _FORM)
+
+    def act(self, changes: dict[str, Any]) -> list[str]:
+        """The recovery codes that come with a first factor."""
+        user, by = self.request.user, actor_of(self.request.caller)
+        code = "".join(changes["code"].split())
+        return second_factors.add_authenticator_app(user=user, secret=self.secret, code=code, by=by)
+
+
+class SecurityKeyForm(ActionForm):
+    name = forms.CharField(
+        label="Name",
+        max_length=_LONGEST_NAME,
+        widget=forms.TextInput({"autofocus": True}),
+        help_text="By which you tell it from others: the blue one, this laptop.",
+        error_messages={"required": f"A name of 1 to {_LONGEST_NAME} characters is needed."},
+    )
+    key = forms.CharField(widget=forms.HiddenInput, required=False)
+
+    def act(self, changes: dict[str, Any]) -> list[str]:
+        """The recovery codes that come with a first factor."""
+        return security_keys.add_security_key(
+            user=self.request.user,
+            name=changes["name"],
+            answer=changes["key"],
+            place=security_keys.relying_party(self.request),
+            session=self.request.session,
+            by=actor_of(self.request.caller),
+        )
+
+    def place_refusal(self, refusal: ToolcribError) -> None:
+        self.add_error("name", refusal.message)
 
 
 @require_safe
@@ -39,20 +92,17 @@ def factors_page(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def app_page(request: PageRequest) -> HttpResponseBase:
-    if request.method != "POST":
-        if second_factors.factors_of(request.user).app:
-            raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
-        return _render_app_form(request, second_factors.new_app_secret())
-    secret = sealed_forms.open_state(request.POST.get("kept", ""), request.user, _FORM)
-    code = "".join(request.POST.get("code", "").split())[:20]
-    by = actor_of(request.caller)
-    try:
-        codes = second_factors.add_authenticator_app(
-            user=request.user, secret=secret, code=code, by=by
-        )
-    except Malformed as refusal:
-        return _render_app_form(request, secret, refusal)
-    return _confirm_setup(request, second_factors.APP, codes)
+    if request.method == "GET" and second_factors.factors_of(request.user).app:
+        raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
+    form = AuthenticatorAppForm(request)
+    if not form.save():
+        secret = form.secret
+        return form.show(APP_PAGE, {
+            "square": _qr_code(second_factors.provisioning_uri(secret, request.user)),
+            "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
+            "kept": sealed_forms.seal_state(secret, request.user, _FORM),
+        })  # fmt: skip
+    return _confirm_setup(request, second_factors.APP, form.result)
 
 
 @proof(Proof.ALWAYS)
@@ -60,25 +110,13 @@ def app_page(request: PageRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def key_page(request: PageRequest) -> HttpResponseBase:
-    if request.method != "POST":
-        return _render_key_form(request)
-    name = request.POST.get("name", "").strip()
-    if not 0 < len(name) <= _LONGEST_NAME:
-        return _render_key_form(
-            request, name, f"A name of 1 to {_LONGEST_NAME} characters is needed."
-        )
-    try:
-        codes = security_keys.add_security_key(
-            user=request.user,
-            name=name,
-            answer=request.POST.get("key", ""),
-            place=security_keys.relying_party(request),
-            session=request.session,
-            by=actor_of(request.caller),
-        )
-    except (Malformed, Conflict) as refusal:
-        return _render_key_form(request, name, refusal.message)
-    return _confirm_setup(request, second_factors.KEY, codes)
+    form = SecurityKeyForm(request)
+    if not form.save():
+        place, options = security_keys.relying_party(request), ""
+        if place.has_keys:
+            options = security_keys.begin_registration(request.user, place, request.session)
+        return form.show(KEY_PAGE, {"options": options, "host": place.host})
+    return _confirm_setup(request, second_factors.KEY, form.result)
 
 
 @proof(Proof.NEEDED)
@@ -149,27 +187,6 @@ def _confirm_removal(request: PageRequest, said: str) -> HttpResponse:
         request.session.pop(login.FACTOR, None)
     messages.success(request, said)
     return redirect("profile")
-
-
-def _render_app_form(
-    request: PageRequest, secret: str, refusal: ToolcribError | None = None
-) -> HttpResponse:
-    context = {
-        "square": _qr_code(second_factors.provisioning_uri(secret, request.user)),
-        "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
-        "kept": sealed_forms.seal_state(secret, request.user, _FORM),
-        "message": refusal.message if refusal else "",
-    }
-    return render(request, APP_PAGE, context, status=400 if refusal else 200)
-
-
-def _render_key_form(request: PageRequest, name: str = "", flaw: str = "") -> HttpResponse:
-    place = security_keys.relying_party(request)
-    options = ""
-    if place.has_keys:
-        options = security_keys.begin_registration(request.user, place, request.session)
-    context = {"options": options, "host": place.host, "name": name, "flaw": flaw}
-    return render(request, KEY_PAGE, context, status=400 if flaw else 200)
 
 
 def _qr_code(text: str) -> SafeString:
