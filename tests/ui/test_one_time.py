@@ -5,15 +5,21 @@ import time
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.test import Client
+from django.urls import resolve
 
 from audit.events import Outcome
 from audit.models import AuditRecord
 from tests import factories
+from tests.tools.api.test_authorization_matrix import PAGES
+from tests.ui.editor.test_editor import answers
 from tests.ui.pages import notes, text
+from tests.ui.post_forms import PostForm, every_form
 from tests.ui.sources import server
+from tools.catalog.registry import registry
 from tools.messaging import message_channels
-from tools.models import Agent, IdempotencyKey, MessageChannel, Organization
+from tools.models import Agent, IdempotencyKey, MessageChannel, Organization, User
 from tools.web import one_time
 
 KEY = "a" * 22
@@ -89,14 +95,16 @@ SERVICE = {
     "id": "rag", "request_queue": "asked", "response_queue": "answered", "groups_kind": "default"
 }  # fmt: skip
 HEADER = {"headers-0-name": "X-Key", "headers-0-kind": "value", "headers-0-value": "swordfish"}
-ACTIONS = {  # every one that creates or replaces something, or gives it
+ACTIONS = {  # those whose forms do nothing as they are shown: something must be typed
     "/agents/new/": {"slug": "counter", "groups": "default"},
     "/agents/{agent}/give": {"kind": "permission", "names": "mail.send"},
     "/agents/{agent}/tokens": {"label": "mail server", "days": "7", "scope": "execute"},
     "/channels/new/?kind=webhook": NEW_CHANNEL,
     "/channels/desk/key": {},
+    "/editor/": answers(),
     "/groups/new/": {"name": "reading", "do": "save"},
     "/keys/": {},
+    "/profile/tokens": {"label": "laptop", "days": "7", "scope": "read"},
     "/schemas/new/": {"name": "order", "kind": "json-schema", "document": "{{}}"},
     "/servers/far/client/": {
         "client_id": "me",
@@ -125,6 +133,77 @@ def test_each_action_is_done_once_by_a_form_that_is_sent_twice(
     assert first.status_code == 302 and done > before
     second = send(admin_client, address.format(agent=agent.slug), form)
     assert second["Location"] == first["Location"] and records.count() == done
+
+
+# Forms whose second answer is not the first one's, by why.
+CALLS_A_TOOL = {"playground", "tool-try"}  # the answer is the result: tests/ui/playground
+LOGS_OUT = {"logout", "profile-session-end"}  # the second one leads to the login
+PROVES = {"factor-app", "login", "login-again", "profile-password", "second-factor"}
+CALLS_ANOTHER = {"channel-test"}  # the answer is what came of it
+LISTS_OF_ADMIN = "_changelist"  # actions on rows: the second one says that nothing changed
+ANSWERED_OTHERWISE = CALLS_A_TOOL | CALLS_ANOTHER | LOGS_OUT | PROVES
+# Shown in states that no page of the test is in, or by another way than a form.
+ELSEWHERE = {
+    "agent-request-new",  # where there is a model
+    "alert-rule", "alert-rule-new", "catalog-change", "import", "knowledge-import",  # as previewed
+    "audit-export-remove",  # of an export that is ready
+    "catalog-undo", "licenses-undo",  # after a change
+    "chain-check",  # while a text is typed; it saves nothing
+    "execution-resolve", "execution-retry",  # of a call whose outcome is unknown, or that failed
+    "factor-app-remove", "factor-codes", "factor-key-remove", "factor-key",  # of who has one
+    "server-import",  # of what a server lists
+    "service-decide",  # of an announcement
+    "single-sign-on-connect", "single-sign-on-disconnect",  # none is configured
+    "tool-drift", "tool-restore",  # of a tool of a server, and of an earlier version
+}  # fmt: skip
+
+
+def send_twice(client: Client, form: PostForm, button: tuple[str, str]) -> tuple[bool, str]:
+    """Whether the form did something, and what is wrong with the second answer. All of it is taken
+    back."""
+    records = AuditRecord.objects.filter(outcome=Outcome.CHANGED)
+    sent, wrong = form.sent | dict([button]), ""
+    client.cookies.pop("messages", None)
+    with transaction.atomic():
+        before = records.count()
+        first = client.post(form.address, sent)
+        done, leads = records.count(), first.get("Location")
+        if leads:
+            client.get(leads)
+        second = client.post(form.address, sent)
+        if records.count() != done:
+            wrong = "it acted twice"
+        elif leads and second.get("Location") != leads:
+            wrong = f"{leads}, then {second.status_code} {second.get('Location')}"
+        elif leads and one_time.REPEATED not in text(client.get(leads)):
+            wrong = "the second answer does not say so"
+        elif not leads and done != before:
+            wrong = "it acted, and shows the form again"
+        transaction.set_rollback(True)
+    registry.forget()  # what was read of a revision that is not there any more
+    return bool(leads), wrong
+
+
+@pytest.mark.timeout(300)
+def test_each_form_of_each_page_is_done_once_and_the_second_answer_says_so(
+    organization: Organization, admin_user: User, admin_client: Client
+) -> None:
+    done, wrong = {*ANSWERED_OTHERWISE, *ELSEWHERE}, []
+    done |= {resolve(address.partition("?")[0]).view_name for address in ACTIONS}
+    for form in every_form(organization, admin_user, admin_client):
+        if form.view.endswith(LISTS_OF_ADMIN):
+            continue
+        if form.keys != 1 and not form.page.startswith("admin"):
+            wrong.append((form.page, form.view, f"{form.keys} keys"))
+        for button in form.buttons or [("", "")]:
+            if form.view in ANSWERED_OTHERWISE:
+                continue
+            acted, flaw = send_twice(admin_client, form, button)
+            done |= {form.view} if acted else set()
+            wrong += [(form.page, form.view, button, flaw)] if flaw else []
+    assert wrong == [], wrong
+    left = {name for name, methods in PAGES.items() if "post" in methods} - done
+    assert left == set(), left
 
 
 @pytest.mark.parametrize("address", ["/agents/new/", "/channels/new/", "/profile/"])

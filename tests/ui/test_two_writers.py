@@ -10,6 +10,7 @@ from django.test import Client
 
 from tests import factories
 from tests.ui.pages import form_fields, notes, text
+from tests.ui.post_forms import every_form
 from tests.ui.sources import server
 from tools.catalog.groups import save_group
 from tools.catalog.mcp import mcp_consents
@@ -19,7 +20,7 @@ from tools.catalog.sandbox import content_schemas
 from tools.catalog.services import services
 from tools.catalog.workflow.chain_texts import read_text
 from tools.messaging import message_channels
-from tools.models import Agent, McpServer, Organization
+from tools.models import Agent, McpServer, Organization, User
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,41 @@ output: {$step: first}
 def make_chain(organization: Organization) -> None:
     factories.tool(organization, group=["talk"])
     factories.register(organization, read_text(organization, CHAIN).raw)
+
+
+# Forms with fields that carry nothing that they were filled from, by what they do.
+CREATES = {
+    "agent-new", "agent-request-new", "agent-token-new", "alert-rule-new", "audit-exports",
+    "chain-new", "channel-new", "group-new", "import", "knowledge-import", "profile-token-new",
+    "execution-retry", "schema-new", "server-new", "service-new", "tool-new",
+}  # fmt: skip
+ADDS = {"agent-give", "server-credentials"}  # to what there is; what is not named stays
+CALLS_A_TOOL = {"playground", "tool-try"}
+ASKS_OTHERS = {"channel-try", "server-connect", "server-refresh"}
+# What is decided is named by its digest or identifier, and is refused once it is decided.
+DECIDES = {
+    "alert-acknowledge", "agent-resume", "agent-suspend", "batch-cancel", "change-decide",
+    "confirmations-decide", "execution-resolve",
+}  # fmt: skip
+PROVES = {"factor-app", "factor-key", "login-again", "profile-password"}  # by a password or a code
+# New rows; lists, whose actions are told by name; a password, which is replaced.
+ADMIN_CREATES = ("_add", "_changelist", "_password_change")
+FILLED_FROM_NOTHING = CREATES | ADDS | CALLS_A_TOOL | ASKS_OTHERS | DECIDES | PROVES
+
+
+@pytest.mark.timeout(300)
+def test_each_form_that_changes_a_row_carries_what_it_was_filled_from(
+    organization: Organization, admin_user: User, admin_client: Client
+) -> None:
+    wrong = [
+        (form.page, form.view, form.visible)
+        for form in every_form(organization, admin_user, admin_client)
+        if form.visible
+        and "filled_from" not in form.sent
+        and form.view not in FILLED_FROM_NOTHING
+        and not (form.view.startswith("admin:") and form.view.endswith(ADMIN_CREATES))
+    ]
+    assert wrong == []
 
 
 EDIT_FORMS = {

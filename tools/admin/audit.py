@@ -106,8 +106,11 @@ class AlertChannelAdmin(DeletingAdmin):
         ]  # fmt: skip
         return own + super().get_urls()
 
-    def test(self, request: HttpRequest, channel_id: Any) -> HttpResponse:
+    def test(self, request: HttpRequest, channel_id: Any) -> HttpResponseBase:
         channel = self._changeable(request, channel_id)
+        return self.once(request, lambda: self._test(request, channel))
+
+    def _test(self, request: HttpRequest, channel: AlertChannel) -> HttpResponse:
         by = actor(request, self.organization_of(channel))
         if problem := deliveries.send_test_message(channel=channel, by=by):
             messages.error(request, f"{channel.name} was not told. {problem}")

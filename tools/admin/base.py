@@ -35,7 +35,7 @@ from tools.definitions.texts.names import SLUG, join_names
 from tools.errors import Conflict, Forbidden, ToolcribError
 from tools.models import Organization, User
 from tools.web.forms import FILLED_FROM, NOTHING_CHANGED, FilledForm
-from tools.web.one_time import act_once, new_key
+from tools.web.one_time import act_once
 from tools.web.pages import address_of
 
 
@@ -180,9 +180,9 @@ class StrictAdmin(ModelAdmin):
     """Validates what a URL or a form names before it queries the database. A form that is sent
     twice acts once, and one that was filled from older values answers 409."""
 
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> Any:
-        add = super().add_view
-        return self.once(request, lambda: add(request, form_url, extra_context))
+    def changeform_view(self, request: HttpRequest, *args: Any, **options: Any) -> Any:
+        view = super().changeform_view
+        return self.once(request, lambda: view(request, *args, **options))
 
     def once(self, request: HttpRequest, act: Callable[[], HttpResponseBase]) -> HttpResponseBase:
         """The answer of `act`, or of the same form before."""
@@ -197,7 +197,6 @@ class StrictAdmin(ModelAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any
     ) -> HttpResponse:
-        context["one_time_key"] = new_key()
         response = super().render_change_form(request, context, *args, **options)
         if getattr(context["adminform"].form, "conflicts", ()):
             response.status_code = 409
@@ -423,11 +422,11 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
         self, request: HttpRequest, response: HttpResponse, row: Any, whom: str, before: list[str]
     ) -> None:
         """Increase the revision and record: other processes cache grants by the revision."""
-        if request.method != "POST" or response.status_code != 302:
-            return  # nothing was saved
+        chosen = sorted(request.POST.getlist("permissions"))
+        if request.method != "POST" or response.status_code != 302 or chosen == before:
+            return  # nothing was changed
         organization = self.organization_of(row)
         Organization.objects.next_revision(organization.pk)
-        chosen = request.POST.getlist("permissions")
         record(
             Event.GRANT_CHANGE,
             by=actor(request, organization),
@@ -435,7 +434,7 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
             subject=f"{row._meta.model_name}:{row}",
             details={
                 "whom": whom,
-                **difference({"permissions": before}, {"permissions": sorted(chosen)}),
+                **difference({"permissions": before}, {"permissions": chosen}),
             },
         )
 

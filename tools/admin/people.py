@@ -226,10 +226,11 @@ class PersonAdmin(OwnOrganization, UserAdmin):
             _record_grant_changes(request, form, f"user:{person.username}", person.organization)
         _record_user_change(request, form.instance, **_changed_fields(form, change))
 
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
+        return self.once(request, lambda: self._change_password(request, id, form_url))
+
     @transaction.atomic
-    def user_change_password(
-        self, request: HttpRequest, id: str, form_url: str = ""
-    ) -> HttpResponse:
+    def _change_password(self, request: HttpRequest, id: str, form_url: str) -> HttpResponse:
         user = self.get_object(request, unquote(id))
         if user is not None and user.pk != request.user.pk:
             _check_may_impersonate(request, user)

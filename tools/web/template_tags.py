@@ -22,10 +22,18 @@ _WHOLE = "j M Y H:i:s T"
 @register.simple_tag(takes_context=True)
 def form_token(context: template.Context) -> SafeString:
     """The CSRF token, and the form's one-time key."""
-    return format_html(
-        '<input type="hidden" name="{}" value="{}"><input type="hidden" name="{}" value="{}">',
-        one_time.CSRF_FIELD, context.get("csrf_token", ""), one_time.FIELD, one_time.new_key(),
-    )  # fmt: skip
+    csrf = str(context.get("csrf_token", ""))
+    return _hidden(one_time.CSRF_FIELD, csrf) + one_time_key()
+
+
+@register.simple_tag
+def one_time_key() -> SafeString:
+    """For forms of Django's own templates, which have the CSRF token."""
+    return _hidden(one_time.FIELD, one_time.new_key())
+
+
+def _hidden(name: str, value: str) -> SafeString:
+    return format_html('<input type="hidden" name="{}" value="{}">', name, value)
 
 
 @register.simple_tag
