@@ -1,15 +1,15 @@
 """Django admin of agents and their grants."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from tools.accounts.account_actions import change_agent, create_agent
 from tools.accounts.grants.grant_queries import granted_tool_groups, granted_tools
-from tools.admin.base import AdminActionForm, Guarded, actor, run_for_each
-from tools.models import Agent
+from tools.admin.base import AdminActionForm, Guarded, actor, row_action
+from tools.models import Agent, Organization
 from tools.web.field_actions import GRANTS, change_agent_fields
 from tools.web.form_fields import LinesField
 
@@ -42,6 +42,15 @@ def _granted(agent: Agent) -> dict[str, list[str]]:
         "tool_groups": granted_tool_groups(agent),
         "permissions": account.granted_permissions,
     }
+
+
+def _switch(*, active: bool) -> Callable[[HttpRequest, Agent, Organization], bool]:
+    def switch(request: HttpRequest, agent: Agent, place: Organization) -> bool:
+        was = agent.active
+        change_agent(agent=agent, by=actor(request, place), active=active)
+        return was != active
+
+    return switch
 
 
 @admin.register(Agent)
@@ -77,19 +86,5 @@ class AgentAdmin(Guarded):
     def permissions(self, agent: Agent) -> str:
         return ", ".join(_granted(agent)["permissions"])
 
-    @admin.action(description="Suspend the selected agents", permissions=["change"])
-    def suspend(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
-        _set_active(request, queryset, active=False, said="Suspended")
-
-    @admin.action(description="Let the selected agents in again", permissions=["change"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
-        _set_active(request, queryset, active=True, said="Let in again")
-
-
-def _set_active(request: HttpRequest, agents: QuerySet[Agent], *, active: bool, said: str) -> None:
-    def switch(agent: Agent) -> bool:
-        was = agent.active
-        change_agent(agent=agent, by=actor(request, agent.organization), active=active)
-        return was != active
-
-    run_for_each(request, agents.select_related("organization"), switch, said)
+    suspend = row_action("Suspend the selected agents", "Suspended", _switch(active=False))
+    resume = row_action("Let the selected agents in again", "Let in again", _switch(active=True))

@@ -15,7 +15,7 @@ from audit.alerts import alert_channels, alert_rules, deliveries
 from audit.alerts.rule_kinds import CUSTOM_KINDS
 from audit.errors import AuditFlaw
 from audit.models import AlertChannel, AlertRule, ChannelKind
-from tools.admin.base import ActionAdmin, AdminActionForm, actor
+from tools.admin.base import ActionAdmin, AdminActionForm, ForSuperusers, actor
 from tools.admin.catalog import DeletingAdmin
 from tools.web.one_time import redirect_with_secrets, take_secrets
 
@@ -28,8 +28,8 @@ class AlertRuleActionForm(AdminActionForm):
 
 
 @admin.register(AlertRule)
-class AlertRuleAdmin(ActionAdmin):
-    """Alert rules hold for the whole installation, so only superusers change them."""
+class AlertRuleAdmin(ForSuperusers, ActionAdmin):
+    """Alert rules hold for the whole installation."""
 
     place = None
     form = AlertRuleActionForm
@@ -45,18 +45,6 @@ class AlertRuleAdmin(ActionAdmin):
         if db_field.name == "kind":
             return forms.ChoiceField(choices=[(kind, kind) for kind in CUSTOM_KINDS])
         return super().formfield_for_dbfield(db_field, request, **options)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.is_superuser)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(request.user.is_superuser)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.is_superuser)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(request.user.is_superuser)
 
 
 class AlertChannelForm(AdminActionForm):

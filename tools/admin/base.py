@@ -1,10 +1,10 @@
 """Base classes of the Django admin: rows of the user's own organization, changed by actions."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django import forms
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import Group
@@ -56,34 +56,38 @@ def giver(request: HttpRequest, organization: Organization | None = None) -> Cal
 MOST_NAMED = 10  # in a message
 
 
-def run_for_each(
-    request: HttpRequest, rows: Iterable[Any], act: Callable[[Any], object], said: str
-) -> None:
-    """Run an action for each row, which returns False where nothing changed. A refusal becomes a
-    message, and the other rows continue."""
-    done, refused = list[str](), False
-    for row in rows:
-        try:
-            if act(row) is not False:
-                done.append(str(row))
-        except ToolcribError as refusal:
-            refused = True
-            messages.error(request, f"{row}: {refusal.message}", extra_tags=refusal.code)
-    if done:
-        messages.success(request, f"{said}: {join_names(done, MOST_NAMED)}.")
-    elif not refused:
-        messages.info(request, NOTHING_CHANGED)
+def row_action(
+    description: str,
+    said: str,
+    act: Callable[[HttpRequest, Any, Any], object],
+    permission: str = "change",
+) -> Any:
+    """An action of a list. `act` gets the request, each selected row and its organization, and
+    returns False where nothing changed. A refusal becomes a message, and the other rows continue.
+    """
+
+    @admin.action(description=description, permissions=[permission])
+    def run(self: "OwnOrganization", request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        done, refused = list[str](), False
+        for row in queryset.select_related(*self.way_to_organization):
+            try:
+                if act(request, row, self.organization_of(row)) is not False:
+                    done.append(str(row))
+            except ToolcribError as refusal:
+                refused = True
+                messages.error(request, f"{row}: {refusal.message}", extra_tags=refusal.code)
+        if done:
+            messages.success(request, f"{said}: {join_names(done, MOST_NAMED)}.")
+        elif not refused:
+            messages.info(request, NOTHING_CHANGED)
+
+    return run
 
 
-class AdminActionForm(FilledForm, ModelForm):
-    """A form that calls an action; a refusal of the action is shown at the form."""
+class FilledModelForm(FilledForm, ModelForm):
+    """A form that is filled from a row."""
 
-    by: Actor
-    giver: Caller
-    home: Organization  # of the administrator
     place: Organization | None  # whose row it is; None for rows of the installation
-    saved: Any = None
-    changed = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -108,6 +112,16 @@ class AdminActionForm(FilledForm, ModelForm):
             rows.values_list("pk").get(pk=self.instance.pk)
         if not self.is_new:
             self.instance.refresh_from_db()
+
+
+class AdminActionForm(FilledModelForm):
+    """A form that calls an action; a refusal of the action is shown at the form."""
+
+    by: Actor
+    giver: Caller
+    home: Organization  # of the administrator
+    saved: Any = None
+    changed = True
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
@@ -236,6 +250,22 @@ class StrictAdmin(ModelAdmin):
         return super().response_action(request, queryset, *args, **options)
 
 
+class ForSuperusers(StrictAdmin):
+    """What spans organizations, which only superusers see and change."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.is_superuser)
+
+
 class OwnOrganization(StrictAdmin):
     """Staff see the rows of their own organization; superusers see all.
 
@@ -265,6 +295,12 @@ class OwnOrganization(StrictAdmin):
     def _by_organization(self) -> type[OrganizationFilter]:
         path = self.place if self.by_slug else f"{self.place}__slug"
         return type("ByOrganization", (OrganizationFilter,), {"place": path})
+
+    @property
+    def way_to_organization(self) -> list[str]:
+        """The rows to join, from a row to its organization."""
+        place = self.place or ""
+        return [way] if (way := place.rpartition("__")[0] if self.by_slug else place) else []
 
     def organization_of(self, row: Any) -> Any:
         """None for rows of the installation."""

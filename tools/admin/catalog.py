@@ -1,6 +1,7 @@
 """Django admin of tools, their groups and their sources."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
@@ -13,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from tools.accounts.grants.grant_actions import save_group
-from tools.admin.base import ActionAdmin, AdminActionForm, Guarded, actor, run_for_each
+from tools.admin.base import ActionAdmin, AdminActionForm, Guarded, actor, row_action
 from tools.catalog import actions
 from tools.catalog.groups import delete_group
 from tools.catalog.registry import registry
@@ -24,6 +25,7 @@ from tools.models import McpServer, Organization, Tool, ToolGroup, ToolService
 from tools.models.source import Source
 from tools.web.form_fields import JsonField, LinesField, OpeningHoursField
 
+ToolSwitch = Callable[[HttpRequest, Tool, Organization], bool]
 EXAMPLE = {
     "name": "shout",
     "type": "code",
@@ -114,6 +116,23 @@ class DeletingAdmin(ActionAdmin):
             return redirect(reverse(name, args=[object_id]))
 
 
+def _switch(*, enabled: bool) -> ToolSwitch:
+    def switch(request: HttpRequest, tool: Tool, place: Organization) -> bool:
+        by = actor(request, place)
+        done = actions.set_enabled(tool=tool, enabled=enabled, by=by, reason="admin")
+        return done.status != tool.status
+
+    return switch
+
+
+def _mark(*, critical: bool) -> ToolSwitch:
+    def mark(request: HttpRequest, tool: Tool, place: Organization) -> bool:
+        by = actor(request, place)
+        return actions.set_critical(tool=tool, critical=critical, by=by).critical != tool.critical
+
+    return mark
+
+
 @admin.register(Tool)
 class ToolAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
     form = ToolForm
@@ -150,41 +169,17 @@ class ToolAdmin(Guarded, DeletingAdmin):  # type: ignore[misc]
         """Read-only form of the field, for users who may only view."""
         return _render_json(tool.version.definition if tool.version else {})
 
-    @admin.action(description="Enable the selected tools", permissions=["change"])
-    def enable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        _switch(request, queryset, enabled=True, said="Enabled")
-
-    @admin.action(description="Disable the selected tools", permissions=["change"])
-    def disable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        _switch(request, queryset, enabled=False, said="Disabled")
-
-    @admin.action(description="Ask two people for every call", permissions=["change"])
-    def mark_critical(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        _mark(request, queryset, critical=True, said="Two people are asked")
-
-    @admin.action(description="Ask two people no more", permissions=["change"])
-    def unmark_critical(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        _mark(request, queryset, critical=False, said="Two people are asked no more")
+    enable = row_action("Enable the selected tools", "Enabled", _switch(enabled=True))
+    disable = row_action("Disable the selected tools", "Disabled", _switch(enabled=False))
+    mark_critical = row_action(
+        "Ask two people for every call", "Two people are asked", _mark(critical=True)
+    )
+    unmark_critical = row_action(
+        "Ask two people no more", "Two people are asked no more", _mark(critical=False)
+    )
 
     def delete(self, row: Tool, request: HttpRequest) -> None:
         actions.delete_tool(tool=row, by=actor(request, row.organization))
-
-
-def _switch(request: HttpRequest, tools: QuerySet[Tool], *, enabled: bool, said: str) -> None:
-    def switch(tool: Tool) -> bool:
-        by = actor(request, tool.organization)
-        done = actions.set_enabled(tool=tool, enabled=enabled, by=by, reason="admin")
-        return done.status != tool.status
-
-    run_for_each(request, tools, switch, said)
-
-
-def _mark(request: HttpRequest, tools: QuerySet[Tool], *, critical: bool, said: str) -> None:
-    def mark(tool: Tool) -> bool:
-        by = actor(request, tool.organization)
-        return actions.set_critical(tool=tool, critical=critical, by=by).critical != tool.critical
-
-    run_for_each(request, tools, mark, said)
 
 
 class GroupAdminForm(AdminActionForm):

@@ -23,7 +23,14 @@ from tools.accounts.login import login, second_factors
 from tools.accounts.roles import grantable_roles, role_of, roles
 from tools.accounts.superusers import check_superuser_left
 from tools.accounts.user_permissions import increment_revisions
-from tools.admin.base import OwnOrganization, StrictAdmin, actor, giver, run_for_each
+from tools.admin.base import (
+    FilledModelForm,
+    ForSuperusers,
+    OwnOrganization,
+    actor,
+    giver,
+    row_action,
+)
 from tools.definitions.callers import Caller
 from tools.errors import Forbidden, ToolcribError
 from tools.models import (
@@ -35,7 +42,6 @@ from tools.models import (
     User,
 )
 from tools.web.form_fields import LinesField
-from tools.web.forms import FILLED_FROM, FilledForm
 
 ROLES = "roles"
 POWERS = ("is_staff", "is_superuser", "groups", "user_permissions")
@@ -63,7 +69,7 @@ class RolesField(forms.ModelMultipleChoiceField):
         return f"{role.label}: {role.says}" if role else str(obj)
 
 
-class PersonForm(FilledForm, UserChangeForm):
+class PersonForm(FilledModelForm, UserChangeForm):
     """`groups` are those that an operator made; the product's own are the roles."""
 
     giver: Caller
@@ -82,13 +88,6 @@ class PersonForm(FilledForm, UserChangeForm):
         if "groups" in self.fields:
             others = Group.objects.exclude(pk__in=_role_groups())
             self.fields["groups"].queryset = others  # type: ignore[attr-defined]
-        self.stored = self.stored_values()
-        self.initial = {**self.initial, **self.stored}
-        self.read_filled_from(str(self.data.get(FILLED_FROM, "")))
-
-    @property
-    def is_new(self) -> bool:
-        return False
 
     def stored_values(self) -> dict[str, Any]:
         held, ours = [*self.instance.groups.all()], _role_groups()
@@ -96,11 +95,6 @@ class PersonForm(FilledForm, UserChangeForm):
             ROLES: [group for group in held if group in self.offered],
             "groups": [group for group in held if group not in ours],
         }
-
-    def lock(self) -> None:
-        rows = Organization.objects.select_for_update(no_key=True)
-        rows.values_list("pk").get(pk=self.instance.organization_id)
-        self.instance.refresh_from_db()
 
     def _save_m2m(self) -> None:
         """Roles that the administrator may not grant stay as they are."""
@@ -182,24 +176,17 @@ class PersonAdmin(OwnOrganization, UserAdmin):
     ) -> Any:
         made: Any = super().get_form(request, obj, change=change, **options)
         if obj:
-            made.giver = giver(request, obj.organization)
+            made.giver, made.place = giver(request, obj.organization), obj.organization
             made.offered = _offered_roles(request)
         return made
 
-    @admin.action(
-        description="Take away the second factor (of who lost theirs)", permissions=["change"]
-    )
-    def reset_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        """Reset the second factor of each user whom the administrator may impersonate; users with
-        more permissions than the administrator keep theirs."""
-
-        def reset(person: User) -> bool:
-            place = person.organization
-            by, held = actor(request, place), giver(request, place)
-            return second_factors.reset_factors(person=person, giver=held, by=by)
-
-        people = queryset.select_related("organization")
-        run_for_each(request, people, reset, "Have no second factor any more, and are logged out")
+    reset_second_factor = row_action(
+        "Take away the second factor (of who lost theirs)",
+        "Have no second factor any more, and are logged out",
+        lambda request, person, place: second_factors.reset_factors(
+            person=person, giver=giver(request, place), by=actor(request, place)
+        ),
+    )  # refused for users with more permissions than the administrator
 
     @admin.display(description="roles")
     def roles(self, person: User) -> str:
@@ -246,21 +233,12 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class PeopleGroupAdmin(StrictAdmin, GroupAdmin):
-    """Groups of users span organizations, so only superusers change them. Roles belong to the
-    product: they are read-only here, and assigned at each user."""
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return _is_superuser(request)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _is_superuser(request)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return _is_superuser(request)
+class PeopleGroupAdmin(ForSuperusers, GroupAdmin):
+    """Groups of users span organizations. Roles belong to the product: they are read-only here, and
+    assigned at each user."""
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _is_superuser(request) and not _is_role(obj)
+        return super().has_change_permission(request, obj) and not _is_role(obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return _is_superuser(request) and not _is_role(obj)

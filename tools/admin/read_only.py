@@ -25,7 +25,7 @@ from audit.models import (
 )
 from tools.accounts.account_actions import revoke_token
 from tools.accounts.login import login
-from tools.admin.base import ReadOnly, actor, giver, run_for_each
+from tools.admin.base import ForSuperusers, ReadOnly, actor, giver, row_action
 from tools.catalog.mcp.mcp_tokens import keys_named, owner_text, owner_texts
 from tools.execution import answer
 from tools.execution.outputs import REDACTED_FIELDS, redact_execution, redact_message
@@ -94,7 +94,7 @@ class ExecutionEventAdmin(ReadOnly):
         return self.get_queryset(request).filter(**named).first()
 
 
-class ToolFilterAdmin(ReadOnly):
+class ToolFilterAdmin(ReadOnly, ForSuperusers):
     """The tools of a filtered catalog for a request. It names no organization, since two may
     share one; so only superusers list them, and other users see them at their requests."""
 
@@ -102,12 +102,6 @@ class ToolFilterAdmin(ReadOnly):
         """Without the names of tools: a row may hold ten thousand, and only its page reads them."""
         names = ("available_tools", "filtered_by_state", "out_of_service", "catalog__names")
         return super().get_queryset(request).defer(*names)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.is_superuser)
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(request.user.is_superuser)
 
 
 class OwnedRowAdmin(ReadOnly):
@@ -172,19 +166,11 @@ def inboxes(message: Message) -> str:
     return ", ".join(f"{names.get(one, 'gone')} ({one})" for one in message.addressees)
 
 
-def row_action(
+def only_action(
     name: str, needs: str, description: str, said: str, act: Callable[[HttpRequest, Any, Any], Any]
 ) -> dict[str, Any]:
-    """The options of the one action of a list; `act` gets the request, the row and its
-    organization, and returns False where nothing changed."""
-
-    @admin.action(description=description, permissions=["act"])
-    def run(self: ReadOnly, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        def act_on(row: Any) -> object:
-            return act(request, row, self.organization_of(row))
-
-        run_for_each(request, queryset, act_on, said)
-
+    """The options of the one action of a list."""
+    run = row_action(description, said, act, "act")
     return {"actions": (name,), name: run, "action_needs": needs}
 
 
@@ -192,28 +178,28 @@ def is_empty(column: str) -> tuple[str, type[admin.EmptyFieldListFilter]]:
     return column, admin.EmptyFieldListFilter
 
 
-CANCEL = row_action(
+CANCEL = only_action(
     "cancel", "tools.change_execution", "Cancel the selected executions", "Told to stop",
     lambda request, row, place: answer.cancel(caller=giver(request, place), execution=row),
 )  # fmt: skip
-CLOSE = row_action(
+CLOSE = only_action(
     "close", "tools.change_session", "Close the selected sessions", "Closed",
     lambda request, row, place: session_actions.close_session(
         caller=giver(request, place), session=row
     ),
 )  # fmt: skip
-REVOKE = row_action(
+REVOKE = only_action(
     "revoke", "tools.change_token", "Revoke the selected tokens",
     "Revoked, and refused from the next request on",
     lambda request, row, place: revoke_token(token=row, by=actor(request, place)),
 )  # fmt: skip
-END = row_action(
+END = only_action(
     "end", "tools.change_user", "Log the selected browsers out", "Logged out",
     lambda request, row, place: bool(
         login.end_sessions(user=row.user, by=actor(request, place), only=row.pk)
     ),
 )  # fmt: skip
-ACKNOWLEDGE = row_action(
+ACKNOWLEDGE = only_action(
     "acknowledge", "audit.change_alert", "Acknowledge the selected alerts", "Acknowledged",
     lambda request, row, place: alerts.acknowledge(alert=row, by=actor(request, place)),
 )  # fmt: skip
