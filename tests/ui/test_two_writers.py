@@ -103,7 +103,7 @@ DECIDES = {
     "confirmations-decide", "execution-resolve",
 }  # fmt: skip
 PROVES = {"factor-app", "factor-key", "login-again", "profile-password"}  # by a password or a code
-# New rows; lists, whose actions are answered by name; a password, which is replaced.
+# New rows; lists, whose actions are about rows by name; a password, which is replaced.
 ADMIN_CREATES = ("_add", "_changelist", "_password_change")
 FILLED_FROM_NOTHING = CREATES | ADDS | CALLS_A_TOOL | ASKS_OTHERS | DECIDES | PROVES
 
