@@ -136,7 +136,7 @@ def test_each_action_is_done_once_by_a_form_that_is_sent_twice(
 
 
 # Forms whose second answer is not the first one's, by why.
-CALLS_A_TOOL = {"playground", "tool-try"}  # the answer is the result: tests/ui/playground
+CALLS_A_TOOL = {"tool-call", "playground", "tool-try"}  # tests/ui/playground
 LOGS_OUT = {"logout", "profile-session-end"}  # the second one leads to the login
 PROVES = {"factor-app", "login", "login-again", "profile-password", "second-factor"}
 CALLS_ANOTHER = {"channel-test"}  # the answer is what came of it

@@ -95,7 +95,7 @@ CREATES = {
     "execution-retry", "schema-new", "server-new", "service-new", "tool-new",
 }  # fmt: skip
 ADDS = {"agent-give", "server-credentials"}  # to what there is; what is not named stays
-CALLS_A_TOOL = {"playground", "tool-try"}
+CALLS_A_TOOL = {"tool-call"}
 ASKS_OTHERS = {"channel-try", "server-connect", "server-refresh"}
 # What is decided is named by its digest or identifier, and is refused once it is decided.
 DECIDES = {
