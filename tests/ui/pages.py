@@ -40,7 +40,7 @@ class _Fields(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, str] = {}
+        self.found: dict[str, list[str]] = {}
         self._area, self._select = "", ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -52,28 +52,40 @@ class _Fields(HTMLParser):
             and not (attributes.get("type") in {"checkbox", "radio"} and unticked)
         ):
             unvalued = "on" if attributes.get("type") == "checkbox" else ""
-            self.found[name] = attributes.get("value", unvalued)
+            self.found.setdefault(name, []).append(attributes.get("value", unvalued))
         elif tag == "textarea":
-            self._area, self.found[name] = name, ""
+            self._area, self.found[name] = name, [""]
         elif tag == "select":
             self._select = name
         elif tag == "option" and ("selected" in attributes or self._select not in self.found):
-            self.found[self._select] = attributes.get("value", "")
+            self.found[self._select] = [attributes.get("value", "")]
 
     def handle_data(self, data: str) -> None:
         if self._area:
-            self.found[self._area] += data
+            self.found[self._area][0] += data
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "textarea":
-            self.found[self._area] = self.found[self._area].removeprefix("\n")
+            self.found[self._area] = [self.found[self._area][0].removeprefix("\n")]
             self._area = ""
 
 
-def fields(page: str) -> dict[str, str]:
+def every_field(page: str) -> dict[str, list[str]]:
     reader = _Fields()
     reader.feed(page)
     return reader.found
+
+
+def fields(page: str) -> dict[str, str]:
+    return {name: values[-1] for name, values in every_field(page).items()}
+
+
+def preview_fields(response: HttpResponse | Any) -> dict[str, list[str]]:
+    """The fields of the page's form that writes what it shows, with its one-time key."""
+    page = response if isinstance(response, str) else text(response)
+    forms = re.findall(r"<form\b.*?</form>", page, re.DOTALL)
+    [form] = [form for form in forms if 'name="preview"' in form]
+    return every_field(form)
 
 
 def form_fields(response: HttpResponse | Any) -> dict[str, str]:

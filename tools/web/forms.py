@@ -224,11 +224,12 @@ class ActionForm(FilledForm, forms.Form):
     def __init__(
         self, request: PageRequest, row: Any = None, *, sent: bool = True, **options: Any
     ) -> None:
-        """`sent` where the request, if it is a POST, is of this form of the page."""
+        """`sent` where the request, if it is a POST, is of this form of the page; `data` else."""
         posted = sent and request.method == "POST"
         self.request, self.row = request, row
+        given = options.pop("data", None)
         super().__init__(
-            request.POST if posted else None,
+            request.POST if posted else given,
             request.FILES if posted else None,
             auto_id="i-%s", label_suffix="", **options,
         )  # fmt: skip
@@ -266,23 +267,30 @@ class ActionForm(FilledForm, forms.Form):
             return False
         try:
             if self.is_valid():
-                self.result = self.write(_with_plain_lines(self.cleaned_data))
+                self.result = self.write(self.plain_values())
             else:
                 self._refuse(400)
         except ToolcribError as refusal:
             self.refuse(refusal)
         return not self.refused
 
-    def preview[Seen](self, look: Callable[[dict[str, Any]], Seen]) -> Seen | None:
+    def with_values[Seen](self, look: Callable[[dict[str, Any]], Seen]) -> Seen | None:
         """What `look` returns of the typed values, of which nothing is saved. Else errors are
         set."""
         try:
             if self.is_valid():
-                return look(_with_plain_lines(self.cleaned_data))
+                return look(self.plain_values())
             self._refuse(400)
         except ToolcribError as refusal:
             self.refuse(refusal)
         return None
+
+    def plain_values(self) -> dict[str, Any]:
+        """The cleaned values with plain ends of lines: browsers send CRLF."""
+        return {
+            name: value.replace("\r\n", "\n") if isinstance(value, str) else value
+            for name, value in self.cleaned_data.items()
+        }
 
     def refuse(self, refusal: ToolcribError) -> None:
         """Show the form again, with what was refused."""
@@ -323,15 +331,9 @@ class ActionForm(FilledForm, forms.Form):
         self.ask_secrets_again()
 
 
-def notify(request: PageRequest, said: str, *, changed: bool) -> None:
+def notify(request: PageRequest, said: str, *, changed: bool, tags: str = "") -> None:
     """A message on the next page: what was done, or that nothing was."""
-    done = messages.SUCCESS if changed else messages.INFO
-    messages.add_message(request, done, said if changed else NOTHING_CHANGED)
-
-
-def _with_plain_lines(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Browsers send CRLF."""
-    return {
-        name: value.replace("\r\n", "\n") if isinstance(value, str) else value
-        for name, value in values.items()
-    }
+    if changed:
+        messages.success(request, said, extra_tags=tags)
+    else:
+        messages.info(request, NOTHING_CHANGED)

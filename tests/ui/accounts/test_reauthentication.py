@@ -19,9 +19,9 @@ from tests.ui.pages import inline_code, notes, text
 from tests.ui.second_factors import options_on, password, with_app, with_key
 from tools.accounts.login import lockout
 from tools.models import Organization, SigningKey, Token, User
-from tools.ui import sealed_forms
 from tools.ui.accounts import reauthentication
 from tools.ui.accounts.reauthentication import WRONG_PROOF
+from tools.web import sealed_forms
 
 GOOD = "correct horse"
 TOKEN = {"label": "<b>laptop</b>", "days": "7", "scope": ["read", "execute"]}

@@ -7,7 +7,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import notes, text
+from tests.ui.pages import codes, notes, preview_fields, text
 from tools.authorization.pins import set_pins
 from tools.catalog.actions import update_tool
 from tools.catalog.signatures import keys, verification
@@ -69,6 +69,11 @@ def test_going_back_is_asked_on_the_page(admin_client: Client, tool: Tool) -> No
     assert current(tool).label == "1.0.1"
 
 
+def asked(client: Client) -> dict[str, list[str]]:
+    """What the form that restores the first version sends."""
+    return preview_fields(client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))
+
+
 def test_a_rollback_is_compared_with_the_current_version(admin_client: Client, tool: Tool) -> None:
     change(tool, description="Third words.")
     answer = admin_client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes")
@@ -78,8 +83,7 @@ def test_a_rollback_is_compared_with_the_current_version(admin_client: Client, t
 def test_an_earlier_version_is_restored(
     admin_client: Client, organization: Organization, tool: Tool
 ) -> None:
-    sent = {"version": "1.0.0", "digest": current(tool).digest}
-    page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
+    page = text(admin_client.post("/tools/echo/restore", asked(admin_client), follow=True))
     (said,) = notes(page)["message-success"]
     assert all(word in said for word in ("echo", "1.0.0", "1.0.2"))
     assert current(tool).definition["description"] == "Returns what it was given."
@@ -88,21 +92,22 @@ def test_an_earlier_version_is_restored(
 
 
 def test_a_tool_that_was_changed_meanwhile_is_read_again(admin_client: Client, tool: Tool) -> None:
-    sent = {"version": "1.0.0", "digest": current(tool).digest}
+    sent = asked(admin_client)
     change(tool, description="Third words.")
-    page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
-    assert "message-error" in notes(page) and "Third words." in page
+    answer = admin_client.post("/tools/echo/restore", sent)
+    assert answer.status_code == 409 and codes(answer) == ["preview_outdated"]
+    assert "Third words." in text(answer) and "1.0.2" in notes(answer)["differs"][0]
     assert current(tool).label == "1.0.2"
+    again = admin_client.post("/tools/echo/restore", preview_fields(answer))
+    assert again.status_code == 302 and current(tool).label == "1.0.3"
 
 
 def test_what_is_not_what_was_signed_is_not_restored(admin_client: Client, tool: Tool) -> None:
     forge(tool.versions.get(label="1.0.0"))
-    sent = {"version": "1.0.0", "digest": current(tool).digest}
-    page = text(admin_client.post("/tools/echo/restore", sent, follow=True))
-    (said,) = notes(page)["message-error"]
-    assert (
-        "1.0.0" in said and SIGNATURE_PROBLEMS[verification.ALTERED] in notes(page)["version-flaw"]
-    )
+    answer = admin_client.post("/tools/echo/restore", asked(admin_client))
+    assert answer.status_code == 409 and "1.0.0" in notes(answer)["refused"][0]
+    page = text(admin_client.get("/tools/echo/"))
+    assert SIGNATURE_PROBLEMS[verification.ALTERED] in notes(page)["version-flaw"]
     assert current(tool).label == "1.0.1"
 
 

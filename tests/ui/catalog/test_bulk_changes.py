@@ -9,7 +9,7 @@ from django.test import Client
 from audit.models import AuditRecord
 from tests import factories
 from tests.ui.conftest import Grant
-from tests.ui.pages import notes, text
+from tests.ui.pages import codes, notes, preview_fields, text
 from tools.catalog.actions import set_enabled
 from tools.catalog.groups import save_group
 from tools.licensing.tiers import change_tier
@@ -32,25 +32,15 @@ def outlook(client: Client, do: str, *names: str, **given: str) -> str:
 
 def sets(page: str) -> dict[str, list[str]]:
     """The names under each heading."""
-    parts = re.split(r'<h2 id="set-(\w+)">', page)[1:]
+    parts = re.split(r'<h3 id="set-(\w+)">', page)[1:]
     return {
         kind: re.findall(r'<a class="name"[^>]*>([^<]+)<', part)
         for kind, part in zip(parts[::2], parts[1::2], strict=True)
     }
 
 
-def fields(page: str) -> dict[str, list[str]]:
-    """What the form of a preview sends."""
-    form = page.partition('<form class="work"')[2].partition("</form>")[0]
-    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
-    sent: dict[str, list[str]] = {}
-    for name, value in found:
-        sent.setdefault(name, []).append(value)
-    return sent
-
-
 def done(client: Client, page: str) -> str:
-    return text(client.post("/catalog/change/", fields(page), follow=True))
+    return text(client.post("/catalog/change/", preview_fields(page), follow=True))
 
 
 def status(organization: Organization, *names: str) -> list[str]:
@@ -114,16 +104,20 @@ def test_undo_takes_back_what_is_still_as_it_was_left(
 
 
 @pytest.mark.usefixtures("tools")
-def test_a_tool_changed_since_the_preview_is_reported_and_not_changed(
+def test_nothing_is_changed_where_a_tool_has_changed_since_it_was_shown(
     admin_client: Client, organization: Organization
 ) -> None:
     shown = outlook(admin_client, "put", *NAMES, into="barn")
     assert sets(shown) == {"changes": ["gamma"], "same": ["alpha", "beta"]}
     gamma = Tool.objects.get(organization=organization, name="gamma")
     set_enabled(tool=gamma, enabled=False, by=factories.actor(organization))
-    page = done(admin_client, shown)
-    assert "gamma" in notes(page)["message-warning"][0] and "message-success" not in notes(page)
+    answer = admin_client.post("/catalog/change/", preview_fields(shown))
+    assert answer.status_code == 409 and codes(answer) == ["preview_outdated"]
+    [line] = notes(answer)["differs"]
+    assert line.startswith("gamma")
     assert groups(organization, "gamma") is None
+    again = done(admin_client, text(answer))  # what is shown now is written
+    assert "message-success" in notes(again) and groups(organization, "gamma") is not None
 
 
 @pytest.mark.usefixtures("tools")
@@ -194,8 +188,8 @@ def test_all_that_a_search_finds_can_be_meant(
 def test_more_than_can_be_done_at_once_is_refused_in_words(
     admin_client: Client, do: str, most: int
 ) -> None:
-    named = {"do": do, "into": "barn", "tool": [f"mark tool_{at}" for at in range(most + 1)]}
-    page = text(admin_client.post("/catalog/change/", named, follow=True))
+    named = {"do": do, "into": "barn", "pick": [f"tool_{at}" for at in range(most + 1)]}
+    page = text(admin_client.get("/catalog/change/", named, follow=True))
     (said,) = notes(page)["message-error"]
     assert {str(most + 1), str(most)} <= set(said.split())
 
@@ -221,11 +215,13 @@ def test_tools_of_another_organization_cannot_be_named(
     factories.tool(other, "theirs")
     page = outlook(admin_client, "disable", "alpha", "theirs")
     assert sets(page) == {"changes": ["alpha"]} and "1" in notes(page)["missing"][0]
-    sent = fields(page)
-    sent["tool"].append("0123456789abcdef theirs")
-    admin_client.post("/catalog/change/", sent)
+    sent = preview_fields(page)
+    assert admin_client.post("/catalog/change/", sent).status_code == 302
     assert status(other, "theirs") == ["active"]
     assert status(organization, "alpha") == ["disabled"]
+    forged = sent | {"preview": [sent["preview"][0][:-8]], "tool": ["theirs"]}
+    assert admin_client.post("/catalog/change/", forged).status_code == 400
+    assert status(other, "theirs") == ["active"]
 
 
 @pytest.mark.usefixtures("tools")

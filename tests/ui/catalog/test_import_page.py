@@ -1,7 +1,6 @@
 """`/import/`: give, look, write exactly what was looked at; and `/export/`, which comes back."""
 
 import gzip
-import html
 import io
 import json
 import re
@@ -17,7 +16,7 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.tools.definitions.openapi.openapi_documents import document_of_one, petstore
 from tests.ui.conftest import Grant
-from tests.ui.pages import htmx, inline_code, notes, text
+from tests.ui.pages import codes, every_field, htmx, inline_code, notes, text
 from tools.catalog.actions import update_tool
 from tools.catalog.imports.import_preview import HIDDEN
 from tools.catalog.sandbox.credentials import create_credential
@@ -25,9 +24,9 @@ from tools.definitions.dialects.import_documents import MAX_BYTES, UnreadableDoc
 from tools.definitions.dialects.import_entries import MAX_ITEMS, ImportSource, decode_file
 from tools.definitions.tool import ordered_definition
 from tools.models import McpServer, Organization, Tool, ToolService
-from tools.ui import sealed_forms
-from tools.ui.catalog import import_page
-from tools.ui.catalog.import_page import DIALECTS
+from tools.ui.catalog import import_form
+from tools.ui.catalog.import_form import DIALECTS
+from tools.web import sealed_forms
 
 TRUSTGRAPH = {
     "tool-service/joke-service": {
@@ -66,29 +65,16 @@ def look(client: Client, given: Any = "", **fields: Any) -> Any:
 
 
 def kept_in(page: Any) -> str:
-    found = re.search(r'name="kept" value="([^"]*)"', text(page))
-    return html.unescape(found[1]) if found else ""
+    return every_field(text(page)).get("preview", [""])[0]
 
 
 def answers(page: Any) -> dict[str, Any]:
     """The form as a browser would send it back untouched."""
-    said = text(page)
-    area = re.search(r"<textarea[^>]*>\n?(.*?)</textarea>", said, re.DOTALL)
-    assert area
-    form: dict[str, Any] = {"kept": kept_in(page), "text": html.unescape(area[1])}
-    form["take"] = [one[0] for one in LISTED.findall(said) if one[1]]
-    form["read"] = re.findall(r'<input type="hidden" name="read" value="([^"]*)"', said)
-    for name in ("group", "server", "address"):
-        if found := re.search(rf'name="{name}" value="([^"]*)"', said):
-            form[name] = html.unescape(found[1])
-    for name, value in re.findall(r'<input[^>]*name="(variable [^"]*)" value="([^"]*)"', said):
-        form[html.unescape(name)] = html.unescape(value)
-    for select in re.finditer(r'<select[^>]*name="([^"]*)">(.*?)</select>', said, re.DOTALL):
-        chosen = re.search(r'value="([^"]*)" selected', select[2])
-        form[html.unescape(select[1])] = html.unescape(chosen[1]) if chosen else ""
-    mode = re.search(r'name="mode" value="(\w+)" checked', said)
-    form |= {"listed": "yes"} if 'name="listed"' in said else {}
-    return form | {"mode": mode[1]} if mode else form
+    [form] = re.findall(r'<form id="import".*?</form>', text(page), re.DOTALL)
+    sent, several = every_field(form), {"take", "read"}
+    return {name: values[-1] for name, values in sent.items() if name not in several} | {
+        name: sent.get(name, []) for name in several
+    }
 
 
 def write(client: Client, page: Any, **changes: Any) -> Any:
@@ -170,7 +156,7 @@ def test_the_list_of_a_server_needs_its_name(
 ) -> None:
     write(admin_client, look(admin_client, {"mcpServers": {"w": {"url": "https://w.example/"}}}))
     page = look(admin_client, MCP_LIST)
-    assert notes(page)["flaw"] == [import_page._SERVER_MISSING]
+    assert notes(page)["flaw"] == [import_form._SERVER_MISSING]
     again = admin_client.post("/import/", answers(page) | {"do": "look", "server": "w"})
     assert DIALECTS[ImportSource.MCP] in notes(again)["recognized"][0]
     assert results(again) == ["new"]
@@ -220,7 +206,7 @@ def test_an_unreviewed_item_is_left_out_or_stops_the_import(
 ) -> None:
     page = poisoned_list(admin_client)
     refused = write(admin_client, page, mode="all")
-    assert notes(refused)["notice"] == [import_page._ALL_OR_NOTHING]
+    assert refused.status_code == 409 and codes(refused) == ["preview_blocked"]
     assert names(organization) == set()
     done = write(admin_client, page, mode="each")
     assert results(done) == ["new", "to be read"] and "was-unread" in notes(done)
@@ -382,7 +368,7 @@ def test_a_broken_configuration_with_secrets_is_kept_but_not_shown(admin_client:
     assert page.status_code == 400
     assert "s3cret" not in text(page)
     assert "text-hidden" in notes(page)
-    again = admin_client.post("/import/", {"kept": kept_in(page), "text": "", "do": "look"})
+    again = admin_client.post("/import/", {"preview": kept_in(page), "text": "", "do": "look"})
     assert notes(again)["flaw"] == notes(page)["flaw"]  # of the same text
 
 
@@ -425,7 +411,7 @@ def test_all_or_nothing_writes_nothing_where_one_is_wrong(
 ) -> None:
     page = look(admin_client, [plain("a"), plain("b", typo=1)])
     refused = write(admin_client, page, mode="all")
-    assert notes(refused)["notice"] == [import_page._ALL_OR_NOTHING]
+    assert refused.status_code == 409 and codes(refused) == ["preview_blocked"]
     assert names(organization) == set()
     write(admin_client, refused, mode="each")
     assert names(organization) == {"a"}
@@ -449,7 +435,7 @@ def test_an_item_without_a_preview_is_shown_first(
     admin_client: Client, organization: Organization, changes: dict[str, Any]
 ) -> None:
     page = write(admin_client, look(admin_client, [plain("a"), plain("b")]), **changes)
-    assert notes(page)["notice"] == [import_page._FORM_CHANGED]
+    assert page.status_code == 409 and codes(page) == ["form_changed"]
     assert names(organization) == set()
 
 
@@ -462,7 +448,7 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
     by = factories.actor(organization)
     update_tool(tool=tool, definition=definition | {"description": "theirs"}, by=by)
     again = write(admin_client, page)
-    assert notes(again)["notice"] == [import_page._CATALOG_CHANGED]
+    assert again.status_code == 409 and codes(again) == ["preview_outdated"]
     assert "<del>theirs</del>" in text(again)
     tool.refresh_from_db()
     assert tool.version.definition["description"] == "theirs"
@@ -472,7 +458,7 @@ def test_a_catalog_that_changed_meanwhile_is_looked_at_again(
 def test_sent_twice_it_is_written_once(admin_client: Client, organization: Organization) -> None:
     page = look(admin_client, plain("a"))
     write(admin_client, page)
-    assert notes(write(admin_client, page))["notice"] == [import_page._CATALOG_CHANGED]
+    assert codes(write(admin_client, page)) == ["preview_outdated"]
     assert Tool.objects.get(organization=organization, name="a").versions.count() == 1
 
 
@@ -481,10 +467,10 @@ def test_the_sealed_state_is_refused_for_another_user(
 ) -> None:
     page = look(admin_client, plain("a"))
     other = client_of("tools.add_tool", "tools.change_tool")
-    answer = other.post("/import/", {"kept": kept_in(page), "do": "write", "mode": "all"})
+    answer = other.post("/import/", {"preview": kept_in(page), "do": "write", "mode": "all"})
     assert notes(answer)["flaw"] == [sealed_forms._STATE_UNREADABLE]
     for broken in ("x", "AAAA", kept_in(page)[:-8]):
-        answer = admin_client.post("/import/", {"kept": broken, "do": "write"})
+        answer = admin_client.post("/import/", {"preview": broken, "do": "write"})
         assert notes(answer)["flaw"] == [sealed_forms._STATE_UNREADABLE]
     assert names(organization) == set()
 
@@ -574,7 +560,7 @@ def test_odd_answers_are_no_fault_of_ours(admin_client: Client) -> None:
         {"credential x": "\x00"}, {"credential " + "n" * 500: "v" * 5000},
     ):  # fmt: skip
         answer = admin_client.post("/import/", answers(page) | {"do": "write"} | changes)
-        assert answer.status_code in (200, 400)
+        assert answer.status_code in (200, 400, 409)
         assert inline_code(answer) == []
 
 

@@ -61,7 +61,7 @@ def main_of(response: object) -> str:
 
 
 def kept_of(page: str) -> str:
-    found = re.search(r'name="kept" value="([^"]+)"', page)
+    found = re.search(r'name="preview" value="([^"]+)"', page)
     assert found is not None
     return found[1]
 
@@ -198,7 +198,7 @@ def test_a_document_is_seen_before_it_is_added(
     assert notes(seen)["statements"] == ["366"] and notes(seen)["known-entities"] == ["0"]
     assert "elements.ttl" in seen
     assert "empty-graph" in notes(admin_client.get("/knowledge/"))
-    done = text(admin_client.post(IMPORT, {"do": "write", "kept": kept_of(seen)}))
+    done = text(admin_client.post(IMPORT, {"do": "write", "preview": kept_of(seen)}))
     assert notes(done)["added"] == ["366"]
     assert notes(done)["held-before"] == ["0"] and notes(done)["held-now"] == ["366"]
     errors = AuditRecord.objects.get(organization=organization.slug, code="KNOWLEDGE.IMPORT")
@@ -224,7 +224,7 @@ def test_every_error_is_shown_with_its_line_and_nothing_is_added(
     first, last = notes(page)["wrong"]
     assert re.match(r"\D* 1 ", first) and re.match(r"\D* 3 ", last)  # their lines
     assert "nonsense 1 ." in page
-    assert 'name="kept"' not in page
+    assert 'name="preview"' not in page
     assert not AuditRecord.objects.filter(
         organization=organization.slug, code="KNOWLEDGE.IMPORT"
     ).exists()
@@ -236,7 +236,7 @@ def test_every_error_is_shown_with_its_line_and_nothing_is_added(
     [
         {}, {"text": " "}, {"text": "\x00"}, {"text": "[" * 100_000}, {"text": "{"},
         {"text": '{"@context": "http://127.0.0.1:9/"}'}, {"format": "nonsense", "text": "a"},
-        {"do": "write"}, {"do": "write", "kept": "AAAA"}, {"do": "write", "kept": "\u00e9"},
+        {"do": "write"}, {"do": "write", "preview": "AAAA"}, {"do": "write", "preview": "\u00e9"},
     ],
 )  # fmt: skip
 def test_what_cannot_be_imported_is_refused(admin_client: Client, given: dict[str, str]) -> None:
@@ -261,7 +261,7 @@ def test_a_document_of_another_user_cannot_be_imported(
 ) -> None:
     seen = text(admin_client.post(IMPORT, {"do": "look", "text": "<urn:a> <urn:b> 1 ."}))
     other = client_of("tools.add_knowledgeentry")
-    assert other.post(IMPORT, {"do": "write", "kept": kept_of(seen)}).status_code == 400
+    assert other.post(IMPORT, {"do": "write", "preview": kept_of(seen)}).status_code == 400
 
 
 @pytest.mark.usefixtures("elements")

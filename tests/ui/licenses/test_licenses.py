@@ -127,7 +127,7 @@ def test_a_move_that_would_do_something_else_by_now_is_shown_again(
     tools(organization, 1)
     response = admin_client.post("/licenses/tier", sent)
     assert response.status_code == 409 and codes(response) == ["tier_changed"]
-    assert ">t0<" in text(response)
+    assert ">t0<" in text(response) and "t0" in notes(response)["differs"][0]
     assert Organization.objects.get(pk=organization.pk).tier.name == "Enterprise"
 
 

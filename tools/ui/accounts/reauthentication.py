@@ -31,9 +31,9 @@ from tools.accounts.login.lockout import limit_attempts
 from tools.accounts.login.login import has_proven_factor, is_fresh, record_authentication
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, SingleSignOn, User
-from tools.ui import sealed_forms
 from tools.ui.accounts import login
 from tools.ui.accounts.login import next_address
+from tools.web import sealed_forms
 from tools.web.pages import PageRequest, address_of, page
 from tools.web.reauthentication import SAFE_METHODS, Proof, needs_proof, proof
 

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from tools.accounts.callers import actor_of
 from tools.accounts.login import login, second_factors, security_keys
 from tools.errors import Conflict, ToolcribError
-from tools.ui import sealed_forms
+from tools.web import sealed_forms
 from tools.web.forms import ActionForm
 from tools.web.one_time import redirect_with_secrets, take_secrets
 from tools.web.pages import PageRequest, page

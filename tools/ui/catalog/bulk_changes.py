@@ -7,9 +7,9 @@ from typing import Any
 from uuid import uuid4
 
 from django.contrib import messages
-from django.http import HttpResponse, QueryDict
+from django.http import QueryDict
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
@@ -17,7 +17,7 @@ from tools.accounts.user_permissions import require
 from tools.authorization.listings import visible_tools
 from tools.catalog.snapshot import CatalogTool
 from tools.definitions.texts.names import join_names
-from tools.errors import Conflict, Malformed
+from tools.errors import Malformed
 from tools.insight.bulk_changes import (
     MOST,
     BulkEffect,
@@ -35,10 +35,15 @@ from tools.models import Tool
 from tools.ui.catalog.catalog import UNDO, return_address
 from tools.ui.catalog.catalog_search import CatalogSearch
 from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.previews import PreviewForm
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/bulk_change.html"
 _MOST_NAMED = 5
+_FOR_EVERY_ORGANIZATION = (
+    "Tiers are one for all organizations of this installation: what changes here changes for each "
+    "that has the tier."
+)
 _WORDS = {
     Do.ENABLE: ("Enable", "Enabled"),
     Do.DISABLE: ("Disable", "Disabled"),
@@ -62,29 +67,75 @@ class ChosenTools:
     missing: int = 0
 
 
+class BulkChangeForm(PreviewForm):
+    """It carries what is to be done, and the names of the chosen tools."""
+
+    details = f"{TEMPLATE}#effects"
+
+    def build(self) -> None:
+        carried = self.carried or {"do": "", "name": "", "tools": []}
+        self.deed = Deed.parse(carried["do"], carried["name"])
+        self.heading = _title(self.deed)
+        self.warnings = (_FOR_EVERY_ORGANIZATION,) if self.deed.do == Do.TIER else ()
+        given = self.request.POST if self.is_bound else self.request.GET
+        self.back = return_address(self.request, given)
+
+    def lock(self) -> None:
+        """The action does, and refuses a catalog other than the one that was looked at."""
+
+    def look(self, values: dict[str, Any]) -> dict[str, Any]:
+        permit(self.request.caller, self.deed)
+        self.snapshot = snapshot_of(self.request)
+        self.chosen = _named_tools(self.request, self.carried["tools"])
+        lines = plan(self.deed, self.chosen.tools, self.snapshot)
+        self.lost = lost_by(self.deed, lines, self.snapshot)
+        self.danger = self.lost is not None
+        self.new_group = self.deed.do == Do.PUT and not self.snapshot.knows_group(self.deed.name)
+        self.sets = _effect_sets(lines, self.lost.counts if self.lost else {})
+        self.changing = {
+            line.tool.name: line.mark for line in lines if line.kind == BulkEffectKind.CHANGES
+        }
+        count = len(self.changing)
+        self.writes = count > 0
+        self.submit = f"{self.heading}: {count:,} tool{'' if count == 1 else 's'}"
+        self.leave = f"Leave {'it as it is' if count == 1 else 'them as they are'}"
+        return {
+            line.tool.name: (f"{line.before or '–'} → {line.after or line.why}", line.mark)
+            for line in lines
+        }
+
+    def act(self, changes: dict[str, Any]) -> BulkOutcome:
+        return _apply_change(self.request, self.deed, self.chosen.tools, self.changing)
+
+
 @proof(Proof.NEEDED)
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def bulk_change_page(request: PageRequest) -> HttpResponseBase:
     """GET shows the preview; POST applies the change."""
     require(request.caller, "change_tool")
-    given = request.POST if request.method == "POST" else request.GET
+    if request.method == "POST":
+        return _submit_change(request)
+    given = request.GET
     try:
         deed = _read_deed(given)
     except Malformed as flaw:
         messages.error(request, flaw.message, extra_tags=flaw.code)
         return redirect(return_address(request, given))
     permit(request.caller, deed)
-    if request.method == "POST":
-        return _submit_change(request, deed)
     chosen = _chosen_tools(request, given)
-    if not chosen.tools:
-        messages.warning(request, "No tool was picked, or none that is still there.")
+    count = len(chosen.tools) + chosen.missing
+    if not chosen.tools or count > deed.most:
+        if count > deed.most:
+            messages.error(request, _too_many_message(deed, count))
+        else:
+            messages.warning(request, "No tool was picked, or none that is still there.")
         return redirect(return_address(request, given))
-    if len(chosen.tools) > deed.most:
-        messages.error(request, _too_many_message(deed, len(chosen.tools)))
-        return redirect(return_address(request, given))
-    return _render_preview(request, deed, chosen, given)
+    names = [tool.name for tool in chosen.tools]
+    carried = {"do": deed.do, "name": deed.name, "tools": names}
+    form = BulkChangeForm(request, carried=carried)
+    form.show_preview()
+    return form.show(TEMPLATE, {"missing": chosen.missing})
 
 
 @proof(Proof.NEEDED)
@@ -108,19 +159,12 @@ def undo_change(request: PageRequest) -> HttpResponseBase:
     return redirect(return_address(request, request.POST))
 
 
-def _submit_change(request: PageRequest, deed: Deed) -> HttpResponseBase:
-    marks = dict(_read_marks(request.POST.getlist("tool")))
-    if len(marks) > deed.most:
-        messages.error(request, _too_many_message(deed, len(marks)))
-        return redirect(return_address(request, request.POST))
-    chosen = _named_tools(request, marks)
-    try:
-        account = _apply_change(request, deed, chosen.tools, marks)
-    except Conflict as conflict:
-        messages.error(request, conflict.message, extra_tags=conflict.code)
-        return _render_preview(request, deed, chosen, request.POST, status=conflict.http_status)
-    _add_messages(request, deed, account)
-    return redirect(return_address(request, request.POST))
+def _submit_change(request: PageRequest) -> HttpResponseBase:
+    form = BulkChangeForm(request)
+    if not form.save():
+        return form.show(TEMPLATE)
+    _add_messages(request, form.deed, form.result)
+    return redirect(form.back)
 
 
 def _apply_change(
@@ -155,33 +199,6 @@ def _named_tools(request: PageRequest, names: Iterable[str]) -> ChosenTools:
         tool for tool in visible_tools(request.caller, snapshot_of(request)) if tool.name in wanted
     ]
     return ChosenTools(found, len(wanted) - len(found))
-
-
-def _read_marks(values: list[str]) -> Iterable[tuple[str, str]]:
-    for value in values:
-        mark, _, name = value.partition(" ")
-        yield name[:200], mark
-
-
-def _render_preview(
-    request: PageRequest, deed: Deed, chosen: ChosenTools, given: QueryDict, *, status: int = 200
-) -> HttpResponse:
-    snapshot = snapshot_of(request)
-    lines = plan(deed, chosen.tools, snapshot)
-    lost = lost_by(deed, lines, snapshot)
-    counts = lost.counts if lost else {}
-    context: dict[str, Any] = {
-        "deed": deed,
-        "title": _title(deed),
-        "missing": chosen.missing,
-        "sets": _effect_sets(lines, counts),
-        "changing": sum(line.kind == BulkEffectKind.CHANGES for line in lines),
-        "lost": lost,
-        "narrows": lost is not None,
-        "new_group": deed.do == Do.PUT and not snapshot.knows_group(deed.name),
-        "back": return_address(request, given),
-    }
-    return render(request, TEMPLATE, context, status=status)
 
 
 def _effect_sets(lines: list[BulkEffect], counts: Any) -> list[dict[str, Any]]:

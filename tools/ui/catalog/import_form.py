@@ -1,157 +1,314 @@
-"""The form of an import, whose documents are kept from one step to the next without being shown.
-
-The browser carries them encrypted: they may hold secrets, they may be uploaded files, which a
-browser does not send twice, and what is written must be what the user saw.
+"""The form of an import. It carries the documents from one step to the next, sealed and not shown:
+they may hold secrets, and files, which a browser does not send twice.
 """
 
 import re
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
+from django import forms
 from django.core.files.uploadedfile import UploadedFile
+from django.urls import reverse
+from django.utils.html import format_html
 
-from tools.catalog.imports.import_preview import Choices
+from tools.accounts.callers import actor_of
+from tools.accounts.user_permissions import may, require
+from tools.catalog.imports.catalog_import import permissions
+from tools.catalog.imports.import_preview import UNREAD, Choices, ImportPreviewRow, perform
+from tools.catalog.imports.import_results import CREATED, REFUSED, REVIEW, UPDATED
 from tools.definitions.dialects.import_documents import MAX_BYTES
 from tools.definitions.dialects.import_entries import (
     MAX_ITEMS,
+    ImportContents,
+    ImportEntry,
     ImportFile,
+    ImportItemKind,
+    ImportSelection,
     ImportSource,
     decode_file,
+    parse_files,
 )
-from tools.errors import Malformed, TooLarge
-from tools.models import User
-from tools.ui import sealed_forms as kept
-from tools.web.pages import PageRequest
+from tools.errors import Conflict, Malformed, TooLarge, ToolcribError
+from tools.models import EgressCredential
+from tools.web.form_fields import NamesField
+from tools.web.form_fields import choices as name_choices
+from tools.web.previews import BLOCKED, PreviewForm
 
+DIALECTS = {
+    ImportSource.ITEMS: "TrustGraph items by key",
+    ImportSource.DEFINITIONS: "definitions, or an export",
+    ImportSource.MCP: "the tools/list of an MCP server",
+    ImportSource.CLIENT: "MCP servers of a desktop client",
+    ImportSource.OPENAPI: "OpenAPI",
+}
+TEMPLATE = "catalog/import.html"
 MOST_FILES = 100
-CREDENTIAL = "credential "  # prefix of the name of an input for a credential
-VARIABLE = "variable "  # prefix of the name of an input for a variable in a server's URL
+ALL, EACH = "all", "each"
+CREDENTIAL = "credential "  # prefix of the name of a field for a credential
+VARIABLE = "variable "  # prefix of the name of a field for a variable in a server's URL
+NOT_WRITTEN = frozenset({REFUSED, UNREAD})
 _GAP = re.compile(r"[\s,]+")
-_NUL = "\x00"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_FORM = "import"
+# In a text that cannot be parsed, each of these may be followed by a secret.
+_SECRET_WORDS = re.compile(
+    r"mcpservers|headers|\benv\b|auth.?token|authorization|bearer|secret|password|api.?key|\bmcp/",
+    re.IGNORECASE,
+)
+_FILES_WANTED = "Several at once, such as all of a folder. No archives."
+_FILES_KEPT = '<span data-note="files-kept">Kept: {}. Choose again to replace {}.</span>'
+_IN_SERVER = '<span class="mono">{}</span> in the document’s server'
+_NO_DOCUMENTS = "Give something to import: paste it, or choose files."
+_SERVER_MISSING = "These are tools of an MCP server: say of which."
+_ALL_OR_NOTHING = "Some items are wrong or unread, and you asked for all or nothing."
 
 
-@dataclass(frozen=True)
-class ImportFormState:
-    """`echoed`: whether the pasted text was shown again, so that an empty field means none."""
-
-    given: tuple[ImportFile, ...]
-    source: str
-    choices: Choices
-    digest: str = ""
-    echoed: bool = False
-
-    def sealed(self, user: User) -> str:
-        raw = asdict(self)
-        taken = self.choices.taken
-        raw["choices"]["taken"] = None if taken is None else sorted(taken)
-        raw["choices"]["read"] = sorted(self.choices.read)
-        return kept.seal_state(raw, user, _FORM)
-
-    @classmethod
-    def opened(cls, text: str, user: User) -> "ImportFormState":
-        """Raises `Malformed` for a text that was not sealed here, for this user."""
-        raw = kept.open_state(text, user, _FORM)
-        taken, read = raw["choices"].pop("taken"), frozenset(raw["choices"].pop("read"))
-        taken = None if taken is None else frozenset(taken)
-        choices = Choices(**raw["choices"], taken=taken, read=read)
-        given = tuple(ImportFile(**one) for one in raw["given"])
-        return cls(given, raw["source"], choices, raw["digest"], raw["echoed"])
+class SeveralFiles(forms.FileInput):
+    allow_multiple_selected = True
 
 
-@dataclass
-class ImportFormInput:
-    """The submitted form. `flaws` are its errors."""
-
-    given: tuple[ImportFile, ...] = ()
-    source: str = ""
-    choices: Choices = field(default_factory=Choices)
-    kept: ImportFormState | None = None
-    flaws: list[str] = field(default_factory=list)
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether it is what the user saw."""
-        previous = self.kept and (self.kept.given, self.kept.source, self.kept.choices)
-        return previous == (self.given, self.source, self.choices)
+class GroupNamesField(NamesField):
+    def to_python(self, value: Any) -> list[str]:
+        return [name for name in _GAP.split(str(value or "")) if name]
 
 
-def read_form(request: PageRequest) -> ImportFormInput:
-    form = ImportFormInput(source=_source_choice(request.POST.get("source", "")))
-    try:
-        if request.POST.get("kept"):
-            form.kept = ImportFormState.opened(request.POST["kept"], request.user)
-    except Malformed as error:
-        form.flaws.append(error.message)
-    form.given = _read_text(request, form.kept) + _read_files(request, form)
-    form.choices = _read_choices(request, form)
-    return form
+class ImportForm(PreviewForm):
+    """It carries the documents, and whether the pasted text was shown again, so that an empty
+    field means none."""
 
-
-def _read_text(request: PageRequest, kept: ImportFormState | None) -> tuple[ImportFile, ...]:
-    text = request.POST.get("text", "").replace("\r\n", "\n")
-    if text.strip():
-        return (ImportFile("", text),)
-    if kept is None or kept.echoed:
-        return ()
-    return tuple(one for one in kept.given if not one.name)
-
-
-def _read_files(request: PageRequest, form: ImportFormInput) -> tuple[ImportFile, ...]:
-    files = request.FILES.getlist("files")
-    if not files and form.kept:
-        return tuple(one for one in form.kept.given if one.name)
-    if len(files) > MOST_FILES:
-        form.flaws.append(f"More than {MOST_FILES} files; import them in parts.")
-    given = []
-    for file in files[:MOST_FILES]:
-        try:
-            given.append(ImportFile(_file_name(file), decode_file(file.read(MAX_BYTES + 1))))
-        except (Malformed, TooLarge) as error:
-            form.flaws.append(f"{_file_name(file)}: {error.message}")
-    return tuple(given)
-
-
-def _file_name(file: UploadedFile) -> str:
-    return (file.name or "").replace(_NUL, "\ufffd")[:200] or "file"
-
-
-def _source_choice(source: str) -> str:
-    return source if source in set(ImportSource) else ""
-
-
-def _read_choices(request: PageRequest, form: ImportFormInput) -> Choices:
-    said = {key: str(value).replace(_NUL, "\ufffd") for key, value in request.POST.items()}
-    server = said.get("server", "").strip()[:128]
-    groups = [one for one in _GAP.split(said.get("group", "")) if one]
-    credentials, variables = _prefixed_values(CREDENTIAL, said), _prefixed_values(VARIABLE, said)
-    before = form.kept.choices if form.kept else Choices()
-    return Choices(
-        group=groups or None,
-        server=server,
-        address=said.get("address", "").strip()[:2_000],
-        credentials=credentials or before.credentials,
-        variables=variables or before.variables,
-        taken=_selected_items(request, form),
-        read=frozenset(filter(_DIGEST.fullmatch, request.POST.getlist("read")[:MAX_ITEMS])),
+    details, target = f"{TEMPLATE}#items", "work"
+    title, leave = "What would happen", "Start again"
+    files = forms.Field(
+        label="Or choose files",
+        required=False,
+        widget=SeveralFiles(
+            {"accept": ".json,.yaml,.yml,application/json,application/yaml", "multiple": True}
+        ),
+    )
+    source = forms.ChoiceField(
+        label="Dialect", required=False, choices=[("", "What it looks like"), *DIALECTS.items()]
+    )
+    group = GroupNamesField(
+        label="Groups where none is named", widget=forms.TextInput({"placeholder": "default"})
+    )
+    server = forms.CharField(
+        label="MCP server where none is named",
+        required=False,
+        max_length=128,
+        widget=forms.TextInput({"list": "servers"}),
+    )
+    address = forms.CharField(
+        label="Server URL",
+        required=False,
+        max_length=2_000,
+        widget=forms.TextInput({"inputmode": "url"}),
+        help_text="Empty: the document's own.",
     )
 
+    def build(self) -> None:
+        self.found, self.flaws, self.back = ImportContents(), list[str](), reverse("import")
+        self.given: tuple[ImportFile, ...] = ()
+        self.rows: list[ImportPreviewRow] = []
+        if self.is_bound:
+            self._read_documents()
+        names = ", ".join(one.name for one in self.given if one.name)
+        them = "it" if sum(bool(one.name) for one in self.given) == 1 else "them"
+        self.fields["files"].help_text = (
+            format_html(_FILES_KEPT, names, them) if names else _FILES_WANTED
+        )
+        kinds = {kind for kinds in self.found.sources.values() for kind in kinds}
+        if ImportSource.MCP in kinds and not self.data.get("server", "").strip():
+            self.flaws.append(_SERVER_MISSING)
+        self._build_openapi(ImportSource.OPENAPI in kinds)
 
-def _prefixed_values(mark: str, said: dict[str, str]) -> dict[str, str]:
-    return {
-        key.removeprefix(mark): value.strip()[:500]
-        for key, value in said.items()
-        if key.startswith(mark)
-    }
+    @property
+    def openapi_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name == "address" or " " in field.name]
+
+    @property
+    def wants_look(self) -> bool:
+        return self.request.POST.get("do") != "write"
+
+    @property
+    def hides_text(self) -> bool:
+        """Whether the pasted text may hold a secret, and is not shown again."""
+        items = [(entry.place, entry.item) for entry in self.found.entries]
+        whole = any(not entry.place and entry.source for entry in self.found.entries)
+        servers = any(item and item.kind == ImportItemKind.SERVER for _, item in items)
+        odd = any(not place and item and item.flaw and not item.unread for place, item in items)
+        return servers or ((odd or not whole) and bool(_SECRET_WORDS.search(self.pasted)))
+
+    @property
+    def pasted(self) -> str:
+        return next((one.text for one in self.given if not one.name), "")
+
+    @property
+    def mode(self) -> str:
+        """What happens to the rest where an item is wrong."""
+        asked = "" if self.wants_look else self.request.POST.get("mode", "")
+        wrong = any(row.result in NOT_WRITTEN for row in self.rows)
+        return asked if asked in {ALL, EACH} else EACH if wrong and self.wants_look else ALL
+
+    def clean(self) -> dict[str, Any]:
+        if not self.given and not self.flaws and self._unreadable is None:
+            self.flaws.append(_NO_DOCUMENTS)
+        if self.found.empty:
+            self.flaws += [error.message for error in self.found.unreadable]
+        for flaw in self.flaws:
+            self.add_error(None, flaw)
+        return self.cleaned_data
+
+    def asked(self, values: Mapping[str, Any]) -> Any:
+        chosen = asdict(self.choices)
+        sets = {name: sorted(chosen[name] or ()) for name in ("taken", "read")}
+        return [[asdict(one) for one in self.given], values["source"], chosen | sets]
+
+    def look(self, values: dict[str, Any]) -> dict[str, Any]:
+        self._choose(values)
+        self._perform(lambda rows: False)
+        return self._consequences()
+
+    def write(self, values: dict[str, Any]) -> list[ImportPreviewRow]:
+        """The import is its own preview: what it would do is compared before it is committed."""
+
+        def keep(rows: list[ImportPreviewRow]) -> bool:
+            self.rows = rows
+            self.tell(values, self._consequences())
+            self.check_seen()
+            if self.mode == ALL and any(row.result in NOT_WRITTEN for row in rows):
+                raise Conflict(_ALL_OR_NOTHING, code=BLOCKED)
+            return True
+
+        self._choose(values)
+        self._perform(keep)
+        return self.rows
+
+    @property
+    def sealed(self) -> str:
+        self.carried = {
+            "given": [asdict(one) for one in self.given],
+            "source": self.data.get("source", ""),
+            "echoed": not self.hides_text,
+        }
+        return super().sealed
+
+    def _read_documents(self) -> None:
+        post, kept = self.request.POST, self.carried or {"given": [], "source": "", "echoed": True}
+        known = tuple(ImportFile(**one) for one in kept["given"])
+        text = post.get("text", "").replace("\r\n", "\n")
+        if text.strip():
+            self.given = (ImportFile("", text),)
+        elif not kept["echoed"]:
+            self.given = tuple(one for one in known if not one.name)
+        sent = self.request.FILES.getlist("files")
+        self.given += self._decode(sent) if sent else tuple(one for one in known if one.name)
+        self.read = frozenset(filter(_DIGEST.fullmatch, post.getlist("read")[:MAX_ITEMS]))
+        same = (known, kept["source"]) == (self.given, post.get("source", ""))
+        self.taken = None
+        if same and "listed" in post:  # the numbers are of this list
+            numbers = (one for one in post.getlist("take") if one.isascii() and len(one) < 5)
+            self.taken = frozenset(int(one) for one in numbers if one.isdigit())
+        source, server = post.get("source", ""), post.get("server", "").strip()[:128]
+        known_source = ImportSource(source) if source in set(ImportSource) else None
+        try:
+            choice = ImportSelection(server, read=self.read)
+            self.found = parse_files(self.given, known_source, choice)
+        except ToolcribError as error:
+            self.flaws.append(error.message)
+
+    def _decode(self, files: list[UploadedFile]) -> tuple[ImportFile, ...]:
+        if len(files) > MOST_FILES:
+            self.flaws.append(f"More than {MOST_FILES} files; import them in parts.")
+        given = []
+        for file in files[:MOST_FILES]:
+            name = (file.name or "")[:200] or "file"
+            try:
+                given.append(ImportFile(name, decode_file(file.read(MAX_BYTES + 1))))
+            except (Malformed, TooLarge) as error:
+                self.flaws.append(f"{name}: {error.message}")
+        return tuple(given)
+
+    def _build_openapi(self, present: bool) -> None:
+        """The fields that an OpenAPI document asks for: its server, variables and credentials."""
+        address = self.fields["address"]
+        address.widget.attrs["placeholder"] = next(filter(None, self.found.addresses), "")
+        if not present:
+            address.widget = forms.HiddenInput()
+        for at, one in enumerate(self.found.variables.values()):
+            usual = f"{one.default}, the document's default" if one.default else "Choose"
+            field: forms.Field = forms.CharField(max_length=500, required=False)
+            if one.allowed:
+                field = forms.ChoiceField(
+                    required=False, choices=[("", usual), *name_choices(one.allowed)]
+                )
+            field.label = format_html(_IN_SERVER, one.name)
+            field.help_text = one.description
+            field.widget.attrs |= {"id": f"v-{at}", "placeholder": one.default}
+            self.fields[f"{VARIABLE}{one.name}"] = field
+        for at, (name, header) in enumerate(self.found.schemes.items()):
+            field = self._credential_field(name, header)
+            field.label = format_html('Credential for <span class="mono">{}</span>', name)
+            field.help_text = f"Goes into the header {header}."
+            field.widget.attrs["id"] = f"c-{at}"
+            self.fields[f"{CREDENTIAL}{name}"] = field
+
+    def _credential_field(self, name: str, header: str) -> forms.Field:
+        """A choice of those that the reader may view; else the name is typed."""
+        usual, caller = f"the one called {name}", self.request.caller
+        if not may(caller, "view_egresscredential"):
+            widget = forms.TextInput({"placeholder": usual})
+            return forms.CharField(max_length=500, required=False, widget=widget)
+        rows = EgressCredential.objects.filter(
+            organization_id=caller.organization_id, header__iexact=header
+        )
+        names = rows.order_by("name").values_list("name", flat=True)
+        return forms.ChoiceField(required=False, choices=[("", usual), *name_choices(names)])
+
+    def _choose(self, values: Mapping[str, Any]) -> None:
+        """The choices with the defaults that apply, so that the form is shown unchanged."""
+        chosen = Choices(
+            group=values["group"] or None,
+            server=values["server"],
+            address=values["address"],
+            credentials={one: values[f"{CREDENTIAL}{one}"] for one in self.found.schemes},
+            variables={one: values[f"{VARIABLE}{one}"] for one in self.found.variables},
+            taken=self.taken,
+        )
+        taken = frozenset(one.number for one in self.found.entries if chosen.takes(one))
+        reviews = (one.item.review for one in self.found.entries if one.item and one.item.review)
+        approved = self.read & {one.digest for one in reviews}
+        self.choices = replace(chosen, taken=taken, read=approved)
+
+    def _perform(self, keep: Callable[[list[ImportPreviewRow]], bool]) -> None:
+        """Raises `Forbidden`, and saves nothing, where the user lacks a permission for an item."""
+        caller, organization = self.request.caller, self.request.user.organization
+        taken = [one.item for one in self.found.entries if one.item and self.choices.takes(one)]
+        for permission in permissions(organization, taken):
+            require(caller, permission)
+
+        def permitted(rows: list[ImportPreviewRow]) -> bool:
+            if any(row.result in {UPDATED, REVIEW} and _is_tool(row.entry) for row in rows):
+                require(caller, "change_tool")
+            return keep(rows)
+
+        self.rows = perform(
+            organization=organization,
+            read=self.found,
+            choices=self.choices,
+            by=actor_of(caller),
+            keep=permitted,
+        )
+
+    def _consequences(self) -> dict[str, Any]:
+        """Each row with all that is shown of it."""
+        good = sum(row.result in {CREATED, UPDATED, REVIEW} for row in self.rows)
+        self.good, self.writes = good, good > 0
+        self.submit = f"Import {good:,} item{'' if good == 1 else 's'}"
+        return {
+            f"{row.entry.number + 1}. {row.name or row.entry.key}": (row.result, row.as_dict())
+            for row in self.rows
+        }
 
 
-def _selected_items(request: PageRequest, form: ImportFormInput) -> frozenset[int] | None:
-    """The selected items; None where their numbers refer to a list that has changed."""
-    kept = form.kept
-    before = kept and (kept.given, kept.source)
-    if before != (form.given, form.source) or "listed" not in request.POST:
-        return None
-    return frozenset(
-        int(one) for one in request.POST.getlist("take") if one.isascii() and one.isdigit()
-        and len(one) < 5
-    )  # fmt: skip
+def _is_tool(entry: ImportEntry) -> bool:
+    return entry.item is None or entry.item.kind == ImportItemKind.TOOL

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
@@ -21,7 +22,7 @@ from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.signatures import drift, verification
 from tools.catalog.signatures.verification import Evidence
 from tools.catalog.signatures.versions import compare_versions
-from tools.errors import Conflict, Malformed
+from tools.errors import Malformed
 from tools.models import (
     Decision,
     OnDrift,
@@ -33,6 +34,7 @@ from tools.models import (
 )
 from tools.ui.approvals.upstream_changes import side_by_side_diff, tool_origin
 from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.previews import PreviewForm
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "catalog/version_difference.html"
@@ -66,6 +68,30 @@ class VersionRow:
     pinned: VersionPins | None
 
 
+class RestoreForm(PreviewForm):
+    row: Tool
+    details = f"{TEMPLATE}#asks"
+    version = forms.CharField(max_length=40, widget=forms.HiddenInput)
+
+    def build(self) -> None:
+        self.label = str(self["version"].value() or "")[:40]
+        self.title, self.submit = f"Restore {self.label}?", f"Restore {self.label}"
+        self.back = reverse("tool", args=[self.row.name])
+
+    def look(self, values: dict[str, Any]) -> dict[str, Any]:
+        assert self.row.version is not None
+        old, new, _ = compare_versions(self.row, self.row.version.label, self.label)
+        return {"the version in use": (old.label, old.digest), "restored": (new.label, new.digest)}
+
+    def act(self, changes: dict[str, Any]) -> tuple[ToolVersion, bool]:
+        """The version in use, and whether it is the same one as before."""
+        before = self.row.version
+        by = actor_of(self.request.caller)
+        restored = restore_version(tool=self.row, label=self.label, by=by)
+        assert restored.version is not None
+        return restored.version, restored.version == before
+
+
 @require_safe
 @page
 def difference_page(request: PageRequest, name: str) -> HttpResponse:
@@ -76,23 +102,17 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
     labels = list(tool.versions.values_list("label", flat=True)[:MOST_CHOICES])
     after = request.GET.get("to") or tool.version.label
     before = request.GET.get("from") or _previous_label(labels, after)
-    old, new, found = compare_versions(tool, before, after)
-    may_change = may(request.caller, "change_tool")
-    asks = may_change and "restore" in request.GET and new.pk != tool.version.pk
-    if asks and old.pk != tool.version.pk:
-        return redirect(
-            _restore_address(tool, new.label)
-        )  # a rollback is compared with the current version
-    context = {
-        "tool": tool,
-        "labels": labels,
-        "old": old,
-        "new": new,
-        "drawn": side_by_side_diff(found),
-        "asks": asks,
-        "back_to": [one for one in (old, new) if may_change and one.pk != tool.version.pk],
-    }
-    return render(request, TEMPLATE, context)
+    if "restore" not in request.GET or not may(request.caller, "change_tool"):
+        return _render_difference(request, tool, before, after)
+    old, new, _ = compare_versions(tool, before, after)
+    if new.pk == tool.version.pk:
+        return _render_difference(request, tool, before, after)
+    if old.pk != tool.version.pk:  # a rollback is compared with the current version
+        query = urlencode({"from": tool.version.label, "to": new.label, "restore": "yes"})
+        return redirect(f"{reverse('tool-difference', args=[tool.name])}?{query}")
+    form = RestoreForm(request, tool, initial={"version": new.label})
+    form.show_preview()
+    return _render_difference(request, tool, before, after, form)
 
 
 @proof(Proof.NEEDED)
@@ -101,21 +121,33 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
 def restore_tool(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
-    assert tool.version is not None
-    label = request.POST.get("version", "")[:40]
-    if request.POST.get("digest") != tool.version.digest:
-        messages.error(request, "Nothing was restored: the tool was changed since. Read it again.")
-        return redirect(_restore_address(tool, label))
-    try:
-        restored = restore_version(tool=tool, label=label, by=actor_of(request.caller))
-    except Conflict as refusal:
-        messages.error(request, f"Nothing was restored: {refusal.message}", extra_tags=refusal.code)
-        return redirect("tool", name=name)
-    assert restored.version is not None
-    same = restored.version.pk == tool.version.pk
-    said = f"says what {label} says already" if same else f"is {label} again"
-    messages.success(request, f"{name} {said}, as version {restored.version.label}.")
+    form = RestoreForm(request, tool)
+    if not form.save():
+        assert tool.version is not None
+        return _render_difference(request, tool, tool.version.label, form.label, form)
+    version, same = form.result
+    said = f"says what {form.label} says already" if same else f"is {form.label} again"
+    messages.success(request, f"{name} {said}, as version {version.label}.")
     return redirect("tool", name=name)
+
+
+def _render_difference(
+    request: PageRequest, tool: Tool, before: str, after: str, form: RestoreForm | None = None
+) -> HttpResponse:
+    """Raises `NotFound` for a version that does not exist."""
+    old, new, found = compare_versions(tool, before, after)
+    assert tool.version is not None
+    may_change = may(request.caller, "change_tool")
+    context = {
+        "tool": tool,
+        "labels": list(tool.versions.values_list("label", flat=True)[:MOST_CHOICES]),
+        "old": old,
+        "new": new,
+        "drawn": side_by_side_diff(found),
+        "form": form,
+        "back_to": [one for one in (old, new) if may_change and one.pk != tool.version.pk],
+    }
+    return render(request, TEMPLATE, context, status=form.status if form else 200)
 
 
 @proof(Proof.NEEDED)
@@ -198,9 +230,3 @@ def _previous_label(labels: list[str], label: str) -> str:
     """The label before `label`, of labels with the newest first; the first one has only itself."""
     at = labels.index(label) if label in labels else 0
     return labels[min(at + 1, len(labels) - 1)]
-
-
-def _restore_address(tool: Tool, label: str) -> str:
-    assert tool.version is not None
-    query = urlencode({"from": tool.version.label, "to": label, "restore": "yes"})
-    return f"{reverse('tool-difference', args=[tool.name])}?{query}"

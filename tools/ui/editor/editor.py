@@ -185,12 +185,12 @@ def _handle_form(form: ToolForm) -> HttpResponseBase:
         return _show(form)
     if form.do in STEPS | {"test"}:
         test = read_test(form)
-        if form.preview(lambda _: True) and test and not form.request.repeated:
+        if form.with_values(lambda _: True) and test and not form.request.repeated:
             run_test(form, test)
         shown = _show(form, test=test)
         return done_here(shown) if test and test.ran else shown
     if form.do == "compare":
-        return _show(form, lines=form.preview(lambda _: _compare(form)))
+        return _show(form, lines=form.with_values(lambda _: _compare(form)))
     if not form.save():
         return _show(form)
     saved = form.result or form.row

@@ -21,7 +21,7 @@ from tools.catalog.snapshot import CatalogGroup, Snapshot
 from tools.definitions.texts.names import WILDCARD
 from tools.definitions.values.schedules import build_schedule
 from tools.errors import Conflict, NotFound
-from tools.insight.group_effects import Effects, effects_of
+from tools.insight.group_effects import effects_of
 from tools.models import Agent, ToolGroup
 from tools.ui.display import diff_texts, pretty
 from tools.ui.groups.week_chart import week_chart
@@ -33,9 +33,10 @@ from tools.web.form_fields import (
     choices,
     window_line,
 )
-from tools.web.forms import ActionForm, notify
+from tools.web.forms import notify
 from tools.web.listing import Column, Filters, Listing, search_field
-from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, current_snapshot, page, snapshot_of
+from tools.web.previews import PreviewForm
 from tools.web.reauthentication import Proof, proof
 
 LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"
@@ -52,7 +53,9 @@ class GroupRow:
     tools: int = 0
 
 
-class GroupForm(ActionForm):
+class GroupForm(PreviewForm):
+    details, optional = f"{FORM_TEMPLATE}#effects", True
+    title, submit, leave = "What it would do", "Keep it", "Leave it"
     row: ToolGroup | None
     name = forms.CharField(label="Name", max_length=100)
     description = forms.CharField(
@@ -97,11 +100,21 @@ class GroupForm(ActionForm):
         parent = self.row.parent.name if self.row.parent else ""
         return values | {"parent": parent, "permissions": sorted(self.row.permissions)}
 
-    def effects(self, typed: dict[str, Any]) -> Effects:
-        """Of the typed values, which are not saved. Raises what saving them would."""
+    def look(self, values: dict[str, Any]) -> dict[str, Any]:
         if self.row is None:
-            _check_name_free(self.request, typed["name"])
-        return effects_of(snapshot=snapshot_of(self.request), **self._action_arguments(typed))
+            _check_name_free(self.request, values["name"])
+        change = self._action_arguments(values)
+        self.effects = found = effects_of(snapshot=current_snapshot(self.request), **change)
+        counts = {"lost": found.lost, "won": found.won, "missed": found.while_closed}
+        self.hits = {kind: sorted(one.counts.items()) for kind, one in counts.items() if one}
+        before = [] if self.row is None else _group_lines(found.before)
+        self.lines = diff_texts(before, _group_lines(found.after))
+        caller = self.request.caller
+        self.sees_hits = may(caller, "view_tool") and may(caller, "view_agent")
+        hits = self.hits.items() if self.sees_hits else ()
+        return {"the group": pretty(found.before)} | {
+            f"{tool}, {kind}": f"{count} agents" for kind, tools in hits for tool, count in tools
+        }
 
     def act(self, changes: dict[str, Any]) -> ToolGroup:
         return (create_group if self.row is None else save_group)(**self._action_arguments(changes))
@@ -193,33 +206,12 @@ def _group_lines(said: dict[str, Any]) -> list[str]:
 
 
 def _handle_form(request: PageRequest, group: ToolGroup | None) -> HttpResponseBase:
-    """Save the form, or show the preview of its impact where that is requested."""
     form = GroupForm(request, group)
-    context: dict[str, Any] = {"group": group}
-    if request.POST.get("do") == "save":
-        if form.save():
-            name = group.name if group else form.result.name
-            notify(
-                request, f"{name} is kept. It holds from the next request on.", changed=form.changed
-            )
-            return redirect(f"{reverse('groups')}?{urlencode({'group': name})}")
-    elif request.method == "POST" and (effects := form.preview(form.effects)):
-        context |= _effects_context(effects, new=group is None)
-        context["sees_hits"] = may(request.caller, "view_tool") and may(
-            request.caller, "view_agent"
-        )
-    return form.show(FORM_TEMPLATE, context)
-
-
-def _effects_context(effects: Effects, *, new: bool) -> dict[str, Any]:
-    """Counts by tool name, as lists, since a template cannot read a `Counter`'s items."""
-    counts = {"lost": effects.lost, "won": effects.won, "missed": effects.while_closed}
-    before = [] if new else _group_lines(effects.before)
-    return {
-        "effects": effects,
-        "hits": {kind: sorted(one.counts.items()) for kind, one in counts.items() if one},
-        "lines": diff_texts(before, _group_lines(effects.after)),
-    }
+    if not form.save():
+        return form.show(FORM_TEMPLATE, {"group": group})
+    name = group.name if group else form.result.name
+    notify(request, f"{name} is kept. It holds from the next request on.", changed=form.changed)
+    return redirect(f"{reverse('groups')}?{urlencode({'group': name})}")
 
 
 def _check_name_free(request: PageRequest, name: str) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from math import ceil
 from typing import Any
 
-from django.contrib import messages
+from django import forms
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
@@ -24,16 +24,25 @@ from tools.catalog.snapshot import Snapshot
 from tools.catalog.tiers import LicenseStatus, lowest_tier, standing_of
 from tools.definitions.licenses import LicenseState
 from tools.definitions.texts.names import SLUG, join_names
-from tools.errors import Conflict, NotFound
+from tools.errors import NotFound
 from tools.insight.impact_previews import apply_move, outlook_of_move
 from tools.licensing.license_coverage import includes
 from tools.licensing.licenses import TierImpact
 from tools.licensing.tool_kinds import kinds_in, names_of, passing
 from tools.models import LicenseTier, Organization, User
-from tools.ui.licenses.tiers import UNDO_KEY, impact_context, keep_undo, require_superuser, undo_key
+from tools.ui.licenses.tiers import (
+    UNDO_KEY,
+    impact_effects,
+    impact_lines,
+    keep_undo,
+    require_superuser,
+    undo_key,
+)
 from tools.ui.settings.sandbox import Notice, manages_tools
+from tools.web.forms import notify
 from tools.web.listing import Column, Filters, Listing, search_field
 from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.previews import PreviewForm
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/licenses.html"
@@ -134,6 +143,39 @@ def license_summary(request: PageRequest) -> Notice:
     return Notice(tone, f"{standing.tier.name}: {used}, {most}{until}.")
 
 
+class TierMoveForm(PreviewForm):
+    """Another tier for an organization, which is the row."""
+
+    row: Organization
+    details, outdated = f"{TEMPLATE}#impact", "tier_changed"
+    organization = forms.CharField(required=False, widget=forms.HiddenInput)
+    tier = forms.CharField(widget=forms.HiddenInput)
+
+    def build(self) -> None:
+        self.wanted, self.back = _find_tier(self["tier"].value() or ""), reverse("licenses")
+        self.submit = f"Change the tier to {self.wanted.name}"
+
+    def lock(self) -> None:
+        """The action locks the tiers before the organization, and looks at it again."""
+
+    def look(self, values: dict[str, Any]) -> dict[str, Any]:
+        self.impact = outlook_of_move(self.row, self.wanted)
+        self.effects = impact_effects(self.impact)
+        self.danger = self.impact.closes
+        [self.effect] = self.impact.effects
+        change = self.effect.change
+        self.title = f"{self.row.slug}: from {change.tier_before} to {change.tier}"
+        self.writes = self.wanted != self.row.tier
+        return impact_lines(self.impact) | {self.row.slug: f"{change.tier_before} → {change.tier}"}
+
+    def act(self, changes: dict[str, Any]) -> TierImpact:
+        place, left, by = self.row, self.row.tier, actor_of(self.request.caller)
+        done = apply_move(organization=place, tier=self.wanted, mark=self.impact.mark, by=by)
+        kept = {"organization": str(place.pk), "left": self.wanted.pk, "back": left.pk}
+        keep_undo(self.request, kind="move", **kept)
+        return done
+
+
 @require_safe
 @page
 def license_page(request: PageRequest) -> HttpResponseBase:
@@ -141,16 +183,12 @@ def license_page(request: PageRequest) -> HttpResponseBase:
     wanted, slug = request.GET.get("tier", ""), request.GET.get("organization", "")
     if (wanted or slug) and not request.caller.is_superuser:
         require_superuser(request)
-    place = _find_organization(request, slug)
-    context = _move_context(request, place) | (
-        _preview_context(place, _find_tier(wanted)) if wanted else {}
-    )
-    if request.htmx and request.htmx.target == "change":
-        return render(request, f"{TEMPLATE}#change", context)
-    context |= _page_context(request)
-    if request.caller.is_superuser:
-        return OrganizationListing(request).respond(**context)
-    return render(request, TEMPLATE, context)
+    place, move = _find_organization(request, slug), None
+    if wanted:
+        move = TierMoveForm(request, place, initial={"organization": place.slug, "tier": wanted})
+        if not place.license_id or move.wanted == place.tier:
+            move.show_preview()
+    return _render_page(request, place, move)
 
 
 @proof(Proof.NEEDED)
@@ -160,41 +198,33 @@ def change_tier(request: PageRequest) -> HttpResponseBase:
     """Move an organization to a tier, if the impact is still the one that was shown."""
     require_superuser(request)
     place = _find_organization(request, request.POST.get("organization", ""))
-    tier, left, mark = (
-        _find_tier(request.POST.get("tier", "")),
-        place.tier,
-        request.POST.get("mark", ""),
-    )
-    try:
-        change = apply_move(organization=place, tier=tier, mark=mark, by=actor_of(request.caller))
-    except Conflict as conflict:
-        messages.error(request, conflict.message, extra_tags=conflict.code)
-        context = (
-            _move_context(request, place) | _preview_context(place, tier) | _page_context(request)
-        )
-        return render(request, TEMPLATE, context, status=conflict.http_status)
-    keep_undo(request, kind="move", organization=str(place.pk), left=tier.pk, back=left.pk)
-    messages.success(request, _change_message(place, change), extra_tags=UNDO_KEY)
+    move = TierMoveForm(request, place)
+    if not move.save():
+        return _render_page(request, place, move)
+    notify(request, _change_message(place, move.result), changed=True, tags=UNDO_KEY)
     return redirect("licenses")
 
 
-def _move_context(request: PageRequest, place: Organization) -> dict[str, Any]:
+def _render_page(
+    request: PageRequest, place: Organization, move: TierMoveForm | None
+) -> HttpResponseBase:
     may_change = request.caller.is_superuser
     slugs = Organization.objects.order_by("slug").values_list("slug", flat=True)
-    return {
+    context = {
         "tiers": LicenseTier.objects.all(),
         "may_change": may_change,
         "place": place,
         "slugs": slugs[:MOST_OFFERED] if may_change else [],
         "place_status": standing_of(place),
+        "form": move,
+        "wanted": move.wanted if move else None,
     }
-
-
-def _preview_context(place: Organization, tier: LicenseTier) -> dict[str, Any]:
-    """The impact of the tier, or a note that a signed license determines the tier."""
-    if place.license_id and tier != place.tier:
-        return {}
-    return {"wanted": tier} | impact_context(outlook_of_move(place, tier))
+    if request.htmx and request.htmx.target == "change":
+        return render(request, f"{TEMPLATE}#change", context)
+    context |= _page_context(request)
+    if may_change and request.method == "GET":
+        return OrganizationListing(request).respond(**context)
+    return render(request, TEMPLATE, context, status=move.status if move else 200)
 
 
 def _page_context(request: PageRequest) -> dict[str, Any]:

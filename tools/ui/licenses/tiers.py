@@ -2,110 +2,162 @@
 the user's last change of a tier."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from django import forms
 from django.contrib import messages
-from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.catalog.snapshot import Snapshot
 from tools.definitions.implementations.tool_types import IN_EVERY_LICENSE
+from tools.definitions.texts.names import join_names
 from tools.errors import Conflict, Forbidden, Malformed, NotFound
 from tools.insight.impact_previews import (
     MOST_PLACES,
+    Effect,
     Outlook,
     apply_terms,
     outlook_of_terms,
     take_move_back,
     take_terms_back,
 )
-from tools.licensing.licenses import TierImpact
+from tools.licensing.licenses import TierImpact, locked_tier
 from tools.licensing.tier_terms import TERMS, same_terms, terms_of
 from tools.models import LicenseTier, Organization
+from tools.web.form_fields import Checkboxes, WholeField, choices
+from tools.web.forms import notify
 from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.previews import PreviewForm
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "licenses/tier.html"
 UNDO_KEY = "licenses-undo"  # session key, and tag of the message that offers it
 EVERY, THESE = "every", "these"
 _MOST_TOOLS = 1_000_000
+_MOST_NAMED = 5
+_OWN_PROFILES = "Only a tier without a limit of custom tools may have own ones."
 
 
 @dataclass(frozen=True)
-class TierFormChoice:
-    name: str
-    chosen: bool
-    about: str = ""
+class BuiltinLabel:
+    """What stands beside the name of a built-in tool: the groups it is in, or why it is in none."""
+
     groups: tuple[str, ...] = ()
+    about: str = ""
 
 
-@dataclass
-class TierForm:
-    """`errors` are by input; errors of the whole form are under `whole`."""
+class BuiltinCheckboxes(forms.CheckboxSelectMultiple):
+    template_name = "licenses/builtin_tools.html"
 
-    builtin: str
-    builtin_tools: list[str]
-    limited: str
-    max_custom_tools: str
-    levels: str
-    isolation_levels: list[str]
-    custom_sandbox_profiles: bool
-    errors: dict[str, list[str]] = field(default_factory=dict)
 
-    @classmethod
-    def from_tier(cls, tier: LicenseTier) -> "TierForm":
-        return cls(
-            EVERY if tier.builtin_tools is None else THESE,
-            list(tier.builtin_tools or ()),
-            EVERY if tier.max_custom_tools is None else THESE,
-            "" if tier.max_custom_tools is None else str(tier.max_custom_tools),
-            EVERY if tier.isolation_levels is None else THESE,
-            list(tier.isolation_levels or ()),
-            tier.custom_sandbox_profiles,
-        )
+class KnownNamesField(forms.MultipleChoiceField):
+    """Names of the choices; others are left out."""
 
-    @classmethod
-    def from_query(cls, data: QueryDict, known: Iterable[str]) -> "TierForm":
-        known = {*known}
-        form = cls(
-            data.get("builtin", ""),
-            [name for name in dict.fromkeys(data.getlist("tool")) if name in known],
-            data.get("limited", ""),
-            data.get("most", "").strip()[:12],
-            data.get("levels", ""),
-            [level for level in IsolationLevel if level in data.getlist("level")],
-            data.get("profiles") == "yes",
-        )
-        form._check()
-        return form
+    def to_python(self, value: Any) -> list[str]:
+        known = {name for name, _ in self.choices}  # type: ignore[union-attr]
+        return sorted(known.intersection(super().to_python(value)))
 
-    def terms(self) -> dict[str, Any]:
-        """The terms in the tier's format; for a form without errors."""
-        levels = [str(level) for level in self.isolation_levels]
+
+def _choice(label: str, *words: str) -> forms.ChoiceField:
+    return forms.ChoiceField(label=label, choices=list(zip((EVERY, THESE), words, strict=True)))
+
+
+class TierForm(PreviewForm):
+    row: LicenseTier
+    details, target, outdated = f"{TEMPLATE}#impact", "tier-work", "tier_changed"
+    most_places = MOST_PLACES
+    after = "It holds from the next request on, and can be undone."
+    sections = (
+        ("Built-in tools", ("builtin", "tool")),
+        ("Limits and walls", ("limited", "most", "levels", "level", "profiles")),
+    )
+    error_fields = {
+        "builtin_tools": "tool", "max_custom_tools": "most", "isolation_levels": "level",
+        "custom_sandbox_profiles": "profiles",
+    }  # fmt: skip
+    builtin = _choice("Which built-in tools", "all, future ones too", "those ticked:")
+    tool = KnownNamesField(
+        label="Built-in tools",
+        required=False,
+        widget=BuiltinCheckboxes,
+        help_text="Beside each stand the groups it is in here. Tools that run others are in every "
+        "licence.",
+    )
+    limited = _choice("Custom tools", "no limit", "at most:")
+    most = WholeField(
+        label="Custom tools at most", required=False, min_value=0, max_value=_MOST_TOOLS
+    )
+    levels = _choice("Isolation levels that may be asked for", "all", "those ticked:")
+    level = forms.MultipleChoiceField(
+        label="Isolation levels",
+        required=False,
+        choices=choices(IsolationLevel),
+        widget=Checkboxes,
+    )
+    profiles = forms.BooleanField(
+        label="Sandbox profiles of one’s own",
+        required=False,
+        help_text="Only where custom tools have no limit.",
+    )
+
+    def build(self) -> None:
+        snapshot = snapshot_of(self.request)
+        offered = self.fields["tool"]
+        assert isinstance(offered, forms.MultipleChoiceField)
+        offered.choices = [
+            (name, _builtin_label(name, snapshot)) for name in known_builtins(self.row, snapshot)
+        ]
+        self.submit, self.back = f"Change {self.row.name}", reverse("licenses")
+
+    def stored_values(self) -> dict[str, Any]:
+        tier = self.row
         return {
-            "builtin_tools": None if self.builtin == EVERY else sorted(self.builtin_tools),
-            "max_custom_tools": None if self.limited == EVERY else int(self.max_custom_tools),
-            "isolation_levels": None if self.levels == EVERY else levels,
-            "custom_sandbox_profiles": self.custom_sandbox_profiles,
+            "builtin": EVERY if tier.builtin_tools is None else THESE,
+            "tool": sorted(tier.builtin_tools or ()),
+            "limited": EVERY if tier.max_custom_tools is None else THESE,
+            "most": tier.max_custom_tools,
+            "levels": EVERY if tier.isolation_levels is None else THESE,
+            "level": list(tier.isolation_levels or ()),
+            "profiles": tier.custom_sandbox_profiles,
         }
 
-    def _check(self) -> None:
-        for key in ("builtin", "limited", "levels"):
-            if getattr(self, key) not in (EVERY, THESE):
-                self._flaw(key, "Choose one of the two.")
-        if self.limited == THESE and not _is_count(self.max_custom_tools):
-            self._flaw("limited", f"Give a whole number from 0 to {_MOST_TOOLS:,}.")
-        if self.custom_sandbox_profiles and self.limited == THESE:
-            self._flaw("profiles", "Only a tier without a limit of custom tools may have own ones.")
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = self.cleaned_data
+        if values.get("limited") == THESE:
+            if "most" in values and values["most"] is None:
+                self.add_error("most", f"Give a whole number from 0 to {_MOST_TOOLS:,}.")
+            if values.get("profiles"):
+                self.add_error("profiles", _OWN_PROFILES)
+        return values
 
-    def _flaw(self, key: str, words: str) -> None:
-        self.errors.setdefault(key, []).append(words)
+    def lock(self) -> None:
+        """The tier alone: the action locks its organizations, and looks at them again."""
+        locked_tier(self.row)
+        self.row.refresh_from_db()
+
+    def look(self, values: dict[str, Any]) -> dict[str, Any]:
+        before, then = terms_of(self.row), _terms(values)
+        self.impact = outlook_of_terms(self.row, then)
+        self.danger, self.writes = self.impact.closes, not same_terms(before, then)
+        self.effects = impact_effects(self.impact)
+        self.calm = len(self.impact.effects) - len(self.effects)
+        lines = zip(term_texts(before), term_texts(then), strict=True)
+        self.terms = [(was[0], was[1], now[1]) for was, now in lines if was[1] != now[1]]
+        return impact_lines(self.impact) | {name: f"{was} → {now}" for name, was, now in self.terms}
+
+    def act(self, changes: dict[str, Any]) -> dict[str, TierImpact]:
+        terms, by = _terms(self.cleaned_data), actor_of(self.request.caller)
+        before = terms_of(self.row)
+        changed = apply_terms(tier=self.row, terms=terms, mark=self.impact.mark, by=by)
+        keep_undo(self.request, kind="terms", tier=self.row.pk, left=terms, back=before)
+        return changed
 
 
 def require_superuser(request: PageRequest) -> None:
@@ -118,15 +170,18 @@ def require_superuser(request: PageRequest) -> None:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
-    """GET shows the form and, once it is filled in, the impact preview; POST saves it."""
+    """The form of a tier. GET with `show=yes` and its fields shows what would follow, too."""
     require_superuser(request)
-    tier, snapshot = tier_by_id(tier_id), snapshot_of(request)
-    known = known_builtins(tier, snapshot)
-    if request.method == "POST":
-        return _save_terms(request, tier, TierForm.from_query(request.POST, known), known)
-    if request.GET.get("show") != "yes":
-        return _render_form(request, tier, TierForm.from_tier(tier), known)
-    return _render_preview(request, tier, TierForm.from_query(request.GET, known), known)
+    tier = tier_by_id(tier_id)
+    asked = request.method == "GET" and request.GET.get("show") == "yes"
+    form = TierForm(request, tier, data=request.GET if asked else None)
+    if asked:
+        form.show_preview()
+    elif form.save():
+        said = _change_message(tier, form.result or {})
+        notify(request, said, changed=form.changed, tags=UNDO_KEY)
+        return redirect("licenses")
+    return form.show(TEMPLATE, {"tier": tier})
 
 
 @proof(Proof.NEEDED)
@@ -175,10 +230,17 @@ def impact_rows(change: TierImpact) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(heading, tone, names) for heading, tone, names in said if names]
 
 
-def impact_context(impact: Outlook) -> dict[str, Any]:
-    effects = [(effect, impact_rows(effect.change)) for effect in impact.following]
-    calm = len(impact.effects) - len(effects)
-    return {"impact": impact, "effects": effects, "calm": calm, "most_places": MOST_PLACES}
+def impact_effects(impact: Outlook) -> list[tuple[Effect, list[tuple[str, str, Any]]]]:
+    return [(effect, impact_rows(effect.change)) for effect in impact.following]
+
+
+def impact_lines(impact: Outlook) -> dict[str, Any]:
+    """What a preview tells of an impact: who loses what may change by the second, and is shown."""
+    return {"organizations that have it": f"{len(impact.effects) + impact.more}"} | {
+        f"{effect.place.slug}: {heading}": (join_names(names, _MOST_NAMED), names)
+        for effect in impact.following
+        for heading, _, names in impact_rows(effect.change)
+    }
 
 
 def known_builtins(tier: LicenseTier, snapshot: Snapshot) -> list[str]:
@@ -187,15 +249,11 @@ def known_builtins(tier: LicenseTier, snapshot: Snapshot) -> list[str]:
     return sorted({*there, *(tier.builtin_tools or ())} - IN_EVERY_LICENSE)
 
 
-def builtin_choices(
-    form: TierForm, names: Iterable[str], snapshot: Snapshot
-) -> list[TierFormChoice]:
-    chosen = {*form.builtin_tools}
-    return [_builtin_choice(name, name in chosen, snapshot) for name in names]
-
-
-def level_choices(form: TierForm) -> list[TierFormChoice]:
-    return [TierFormChoice(level, level in form.isolation_levels) for level in IsolationLevel]
+def _builtin_label(name: str, snapshot: Snapshot) -> BuiltinLabel:
+    tool = snapshot.tool(name)
+    if tool is None:
+        return BuiltinLabel(about="not in this catalog")
+    return BuiltinLabel(tuple(sorted(snapshot.own_groups(tool))))
 
 
 def term_texts(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -213,59 +271,14 @@ def term_texts(terms: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _save_terms(
-    request: PageRequest, tier: LicenseTier, form: TierForm, known: list[str]
-) -> HttpResponseBase:
-    if form.errors:
-        return _render_form(request, tier, form, known, status=400)
-    before, terms, mark = terms_of(tier), form.terms(), request.POST.get("mark", "")
-    try:
-        changes = apply_terms(tier=tier, terms=terms, mark=mark, by=actor_of(request.caller))
-    except (Conflict, Malformed) as refusal:
-        messages.error(request, refusal.message, extra_tags=refusal.code)
-        return _render_preview(request, tier, form, known, status=refusal.http_status)
-    keep_undo(request, kind="terms", tier=tier.pk, left=terms, back=before)
-    messages.success(request, _change_message(tier, changes), extra_tags=UNDO_KEY)
-    return redirect("licenses")
-
-
-def _render_preview(
-    request: PageRequest, tier: LicenseTier, form: TierForm, known: list[str], *, status: int = 200
-) -> HttpResponse:
-    if form.errors:
-        return _render_form(request, tier, form, known, status=400)
-    terms = form.terms()
-    try:
-        outlook = outlook_of_terms(tier, terms)
-    except (Conflict, Malformed) as refusal:
-        form.errors["whole"] = [refusal.message]
-        return _render_form(request, tier, form, known, status=refusal.http_status)
-    differs = not same_terms(terms_of(tier), terms)
-    lines = zip(term_texts(terms_of(tier)), term_texts(terms), strict=True)
-    changed = [(was[0], was[1], then[1]) for was, then in lines if was[1] != then[1]]
-    more = impact_context(outlook) | {"changed": changed, "differs": differs}
-    return _render_form(request, tier, form, known, status=status, **more)
-
-
-def _render_form(
-    request: PageRequest,
-    tier: LicenseTier,
-    form: TierForm,
-    known: list[str],
-    *,
-    status: int = 200,
-    **more: Any,
-) -> HttpResponse:
-    context = {
-        "tier": tier,
-        "form": form,
-        "builtins": builtin_choices(form, known, snapshot_of(request)),
-        "levels": level_choices(form),
-        **more,
+def _terms(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The terms in the tier's format, of the values of a form."""
+    return {
+        "builtin_tools": None if values["builtin"] == EVERY else sorted(values["tool"]),
+        "max_custom_tools": None if values["limited"] == EVERY else values["most"],
+        "isolation_levels": None if values["levels"] == EVERY else list(values["level"]),
+        "custom_sandbox_profiles": values["profiles"],
     }
-    name = f"{TEMPLATE}#work" if request.htmx and request.htmx.target == "tier-work" else TEMPLATE
-    # A refusal within the form is a partial like any other, which htmx swaps in.
-    return render(request, name, context, status=200 if name != TEMPLATE else status)
 
 
 def _undo_change(request: PageRequest, kept: dict[str, Any]) -> str:
@@ -292,17 +305,6 @@ def _change_message(tier: LicenseTier, changes: dict[str, TierImpact]) -> str:
     )
     parts += [f"{enabled:,} enabled again"] if enabled else []
     return ", ".join(parts) + "."
-
-
-def _builtin_choice(name: str, chosen: bool, snapshot: Snapshot) -> TierFormChoice:
-    tool = snapshot.tool(name)
-    if tool is None:
-        return TierFormChoice(name, chosen, "not in this catalog")
-    return TierFormChoice(name, chosen, "", tuple(sorted(snapshot.own_groups(tool))))
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) <= _MOST_TOOLS
 
 
 def _join_names(names: Iterable[str]) -> str:

@@ -3,41 +3,45 @@ The user reviews the full definitions of the selected tools, then imports them. 
 changed meanwhile, it is shown again and nothing is imported."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django import forms
 from django.contrib import messages
-from django.db import transaction
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_import, mcp_servers
-from tools.catalog.mcp.mcp_import import difference, local_name, suggested
+from tools.catalog.mcp.mcp_import import McpImportItem, difference, local_name, suggested
 from tools.definitions.mcp.listed_tools import review_digest
+from tools.definitions.texts.lookalikes import make_visible
 from tools.definitions.vocabulary import Delivery
 from tools.errors import Malformed
-from tools.models import McpServer, Tool
+from tools.models import McpServer
 from tools.ui.display import DefinitionText, VisiblePiece, definition_text, pretty, visible_pieces
-from tools.ui.inputs import (
-    FormInput,
-    Widget,
+from tools.web.form_fields import (
+    GROUP_CHOICES,
+    STATE_CHOICES,
+    NamesField,
     choices,
-    form_values,
-    parse_name_choice,
-    place_errors,
+    chosen_names,
+    name_choice,
 )
-from tools.web.form_fields import GROUP_CHOICES, STATE_CHOICES, name_choice
 from tools.web.pages import PageRequest, page
+from tools.web.previews import PreviewForm
 from tools.web.reauthentication import Proof, proof
 
 TEMPLATE = "servers/server_import.html"
 MOST_SELECTED = 50  # tools that a user can review at once
 LONGEST_DESCRIPTION = 240
+_COMMAS = "Separated by commas."
+_FIELD = re.compile(r"(\w*)(.*)", re.DOTALL)
 _ANNOTATION_TEXTS = {
     "pure": "says it only reads",
     "idempotent": "says it may be repeated",
@@ -64,15 +68,72 @@ class ListedTool:
         return self.change in {"changed", "gone"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class ToolSelection:
-    """A selected tool, with its whole definition and the inputs of an import."""
+    """A selected tool, with its whole definition and the names of its fields."""
 
     listed: ListedTool
     digest: str
     text: DefinitionText
-    inputs: list[FormInput]
-    flaws: list[dict[str, str]] = field(default_factory=list)
+    names: tuple[str, ...]
+
+    def item(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The selected tool in the format of an import."""
+        given = {name.partition("-")[0]: values[name] for name in self.names}
+        groups = chosen_names(given.pop("group_kind"), given.pop("group"))
+        states = chosen_names(given.pop("states_kind"), given.pop("available_in_states"))
+        given |= {"group": groups, "available_in_states": states, "state": given["state"] or None}
+        return {"tool": self.listed.tool, "digest": self.digest, **given}
+
+    def place(self, flaw: Mapping[str, str]) -> dict[str, str]:
+        """The error of an imported item as one of the form."""
+        field, inside = _FIELD.fullmatch(flaw["field"]).groups()  # type: ignore[union-attr]
+        if f"{field}-{self.listed.key}" in self.names:
+            return {"field": f"{field}-{self.listed.key}{inside}", "message": flaw["message"]}
+        words = f"{self.listed.tool}: {flaw['field']} {flaw['message']}"
+        return {"field": "", "message": words}
+
+
+class ServerImportForm(PreviewForm):
+    """The fields of each selected tool, below its definition. What is shown is the definitions."""
+
+    row: McpServer
+    details, title, leave = f"{TEMPLATE}#tools", "What the server says of each", "Leave it"
+
+    def build(self) -> None:
+        keys = self.request.POST.getlist("pick")
+        self.selected = _selected_tools(self.row, keys, self.fields)
+        self.back = reverse("server", args=[self.row.name])
+        self.them = "it" if len(self.selected) == 1 else "them"
+        self.submit = f"Import {self.them} as I read {self.them}"
+
+    def asked(self, values: Mapping[str, Any]) -> None:
+        """Nothing: what is typed says who may use a tool, and is shown as it is typed."""
+
+    def look(self, values: dict[str, Any]) -> dict[str, Any]:
+        self.tools = [(one, [self[name] for name in one.names]) for one in self.selected]
+        return {
+            make_visible(one.listed.tool): (one.listed.change, one.digest, one.listed.key)
+            for one in self.selected
+        }
+
+    def act(self, changes: dict[str, Any]) -> list[McpImportItem]:
+        """Import all selected tools, or none."""
+        items = [one.item(self.cleaned_data) for one in self.selected]
+        by = actor_of(self.request.caller)
+        tried = mcp_import.import_tools(row=self.row, items=items, by=by, dry_run=True)
+        errors = [
+            one.place(flaw)
+            for one, said in zip(self.selected, tried, strict=True)
+            for flaw in said.errors
+            if said.result == "refused"
+        ]
+        if errors:
+            raise Malformed("Some tools cannot be imported so.", errors=errors)
+        done = mcp_import.import_tools(row=self.row, items=items, by=by)
+        if mcp_import.has_changed(done):
+            require(self.request.caller, "change_tool")
+        return done
 
 
 @proof(Proof.NOT_NEEDED)
@@ -81,18 +142,21 @@ class ToolSelection:
 def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "add_tool")
     row = mcp_servers.find_server(request.user.organization, name)
-    given = form_values(request.POST)
-    picks = _selected_tools(row, request.POST.getlist("pick"))
-    if not picks:
+    writes = request.POST.get("do") in {"import", "write"}
+    form = ServerImportForm(request, row, sent=writes)
+    if not form.selected:
         messages.warning(request, "No tool was picked, or none that the server still lists.")
         return redirect("server", name=row.name)
-    if given.get("do") != "import":
-        return _render_selection(request, row, picks)
-    for one in picks:
-        fill_inputs(one, given)
-    if _is_stale(picks, given):
-        return _render_selection(request, row, picks, stale=True, status=409)
-    return _import_selected(request, row, picks)
+    if not form.save():
+        if not form.shown:
+            form.preview({})
+        return form.show(TEMPLATE, {"row": row})
+    refused = [said.name for said in form.result if said.result == "refused"]
+    taken = len(form.result) - len(refused)
+    messages.success(request, f"{taken} tool{'' if taken == 1 else 's'} imported as you read them.")
+    if refused:
+        messages.error(request, f"Not imported: {', '.join(refused)}. Pick them again.")
+    return redirect("server", name=row.name)
 
 
 def listed_tools(row: McpServer) -> list[ListedTool]:
@@ -104,81 +168,24 @@ def listed_tools(row: McpServer) -> list[ListedTool]:
     return sorted(found, key=lambda one: (rank[one.change], one.tool, one.ours))
 
 
-def select_tool(row: McpServer, one: ListedTool, tool: Tool | None) -> ToolSelection:
-    raw = next(raw for raw in row.snapshot or () if raw["name"] == one.tool)
-    asked = _import_inputs(one, tool.version.definition if tool and tool.version else None)
-    return ToolSelection(one, review_digest(raw), definition_text(raw, one.suspicions), asked)
-
-
-def fill_inputs(picked: ToolSelection, given: Mapping[str, str]) -> None:
-    for one in picked.inputs:
-        one.value = given.get(one.key, "")
-
-
-def import_item(picked: ToolSelection) -> dict[str, Any]:
-    """The selected tool in the format of an import."""
-    values = {one.answers: one.value.strip() for one in picked.inputs}
-    return {
-        "tool": picked.listed.tool,
-        "digest": picked.digest,
-        "name": values["name"],
-        "group": parse_name_choice(values["group_kind"], values["group"]),
-        "available_in_states": parse_name_choice(
-            values["states_kind"], values["available_in_states"]
-        ),
-        "state": values["state"] or None,
-        "delivery": values["delivery"],
-        "requires_confirmation": bool(values["requires_confirmation"]),
-    }
-
-
-def _import_selected(
-    request: PageRequest, row: McpServer, picks: list[ToolSelection]
-) -> HttpResponseBase:
-    """Import all selected tools, or none."""
-    items, by = [import_item(one) for one in picks], actor_of(request.caller)
-    tried = mcp_import.import_tools(row=row, items=items, by=by, dry_run=True)
-    for one, said in zip(picks, tried, strict=True):
-        one.flaws = place_errors(said.errors, one.inputs)
-    if any(said.result == "refused" for said in tried):
-        return _render_selection(request, row, picks, status=400)
-    with transaction.atomic():
-        done = mcp_import.import_tools(row=row, items=items, by=by)
-        if mcp_import.has_changed(done):
-            require(request.caller, "change_tool")
-    refused = [said.name for said in done if said.result == "refused"]
-    taken = len(done) - len(refused)
-    messages.success(request, f"{taken} tool{'' if taken == 1 else 's'} imported as you read them.")
-    if refused:
-        messages.error(request, f"Not imported: {', '.join(refused)}. Pick them again.")
-    return redirect("server", name=row.name)
-
-
-def _selected_tools(row: McpServer, keys: list[str]) -> list[ToolSelection]:
+def _selected_tools(
+    row: McpServer, keys: list[str], fields: dict[str, forms.Field]
+) -> list[ToolSelection]:
+    """Those that the server lists, whose fields are added to `fields`."""
     if len(keys) > MOST_SELECTED:
         raise Malformed(f"At most {MOST_SELECTED} tools are imported at once; pick fewer.")
-    wanted = set(keys)
-    found = [one for one in listed_tools(row) if one.key in wanted and one.change != "gone"]
+    found = [one for one in listed_tools(row) if one.key in {*keys} and one.change != "gone"]
     tools = mcp_servers.tools_of(row).select_related("version")
     ours = {tool.name: tool for tool in tools.filter(name__in=[one.ours for one in found])}
-    return [select_tool(row, one, ours.get(one.ours)) for one in found]
-
-
-def _is_stale(picks: list[ToolSelection], given: Mapping[str, str]) -> bool:
-    return any(given.get(f"seen-{one.listed.key}") != one.digest for one in picks)
-
-
-def _render_selection(
-    request: PageRequest,
-    row: McpServer,
-    picks: list[ToolSelection],
-    *,
-    stale: bool = False,
-    status: int = 200,
-) -> HttpResponse:
-    flawed = any(one.flaws or any(asked.errors for asked in one.inputs) for one in picks)
-    context = {"row": row, "picks": picks, "stale": stale, "flawed": flawed}
-    return render(request, TEMPLATE, context, status=status)
+    raws = {raw["name"]: raw for raw in row.snapshot or ()}
+    selected = []
+    for one in found:
+        tool, raw = ours.get(one.ours), raws[one.tool]
+        asked = _import_fields(one, tool.version.definition if tool and tool.version else {})
+        fields |= asked
+        text = definition_text(raw, one.suspicions)
+        selected.append(ToolSelection(one, review_digest(raw), text, tuple(asked)))
+    return selected
 
 
 def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
@@ -208,30 +215,36 @@ def _value_pieces(value: Any) -> list[VisiblePiece]:
     )
 
 
-def _import_inputs(one: ListedTool, current: dict[str, Any] | None) -> list[FormInput]:
-    """The inputs with the values of the imported tool, else with the defaults."""
-    holds = current or {}
-
-    def ask(name: str, label: str, widget: Widget = Widget.TEXT, **more: Any) -> FormInput:
-        return FormInput(f"{name}-{one.key}", label, widget, place=name, **more)
-
-    groups, states = holds.get("group"), holds.get("available_in_states")
-    name = one.ours or local_name(one.tool)
+def _import_fields(one: ListedTool, ours: Mapping[str, Any]) -> dict[str, forms.Field]:
+    """The fields with the values of the imported tool, else with the defaults."""
+    group, states = name_choice(ours.get("group")), name_choice(ours.get("available_in_states"))
     known = "As it is here already." if one.ours else ""
-    return [
-        ask("name", "Name here", value=name, required=True, help=known),
-        ask("delivery", "Delivery", Widget.SELECT, options=choices(Delivery),
-            value=holds.get("delivery", Delivery.EXTERNAL), help="external: at most once."),
-        ask("group_kind", "Groups", Widget.SELECT, options=GROUP_CHOICES,
-            value=name_choice(groups)[0]),
-        ask("group", "Names of groups", value=", ".join(groups or ()),
-            help="Separated by commas."),
-        ask("states_kind", "States", Widget.SELECT, options=STATE_CHOICES,
-            value=name_choice(states)[0]),
-        ask("available_in_states", "Names of states", value=", ".join(states or ()),
-            help="Separated by commas."),
-        ask("state", "State after success", value=holds.get("state") or "",
-            help="Empty: the state stays."),
-        ask("requires_confirmation", "A person must confirm each call", Widget.CHECK,
-            value="yes" if holds.get("requires_confirmation") else ""),
-    ]  # fmt: skip
+    fields: dict[str, forms.Field] = {
+        "name": forms.CharField(
+            label="Name here", initial=one.ours or local_name(one.tool), help_text=known
+        ),
+        "delivery": forms.ChoiceField(
+            label="Delivery",
+            choices=choices(Delivery),
+            initial=ours.get("delivery", Delivery.EXTERNAL),
+            help_text="external: at most once.",
+        ),
+        "group_kind": forms.ChoiceField(label="Groups", choices=GROUP_CHOICES, initial=group[0]),
+        "group": NamesField(label="Names of groups", initial=group[1], help_text=_COMMAS),
+        "states_kind": forms.ChoiceField(label="States", choices=STATE_CHOICES, initial=states[0]),
+        "available_in_states": NamesField(
+            label="Names of states", initial=states[1], help_text=_COMMAS
+        ),
+        "state": forms.CharField(
+            label="State after success",
+            required=False,
+            initial=ours.get("state") or "",
+            help_text="Empty: the state stays.",
+        ),
+        "requires_confirmation": forms.BooleanField(
+            label="A person must confirm each call",
+            required=False,
+            initial=ours.get("requires_confirmation"),
+        ),
+    }
+    return {f"{name}-{one.key}": field for name, field in fields.items()}
