@@ -1,22 +1,21 @@
 """`PreviewForm`: a form that shows what would follow, and then writes exactly that.
 
-A page with a preview carries, sealed, what would be written and what its reader was told would
-follow. It is written where both are the same when the writers' lock is held. Else the answer is
-409: the preview as it is now, what is different, and everything that was typed. The seal hides
-documents, which may hold secrets; it is of one user and one action, and the page is as large as
-what was sent.
+The page carries, sealed, what would be written and the consequences that its reader saw. It is
+written where both are the same under the lock that its writers take. Else the answer is 409: the
+preview as it is now, what is different, and everything that was typed. It is sealed and not only
+signed, since documents may hold secrets; it is of one user, one form and one row, and as large as
+what was sent and `MOST_LINES` short texts.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
 from django.db import transaction
 from django.http import HttpResponse
-from django.shortcuts import render
 
 from tools.errors import Conflict, Malformed, ToolcribError
 from tools.web import sealed_forms
@@ -29,78 +28,60 @@ NOT_SEEN, FORM_CHANGED, OUTDATED, BLOCKED = (
 )  # fmt: skip
 MOST_LINES, MOST_SHOWN, _LONGEST = 1_000, 50, 160
 _LOOKS = frozenset({"look", "preview", "review"})  # buttons that write nothing
-_WORDS = {
-    NOT_SEEN: "This was not shown yet. Look at what would follow, then write it.",
-    FORM_CHANGED: "What you ask for is another than what was shown. Look at it again.",
-    OUTDATED: "What would follow has changed since you looked. Look at it again.",
-}
-_DIFFERS = "changed meanwhile"
+_NOT_SEEN = "Look at what would follow first. This is what would."
+_FORM_CHANGED = "What you ask for is another than what was shown. Look at it again."
+_OUTDATED = "What would follow has changed since it was shown. Look at it again."
+_CHANGED = "changed meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewDifference:
-    """What would follow otherwise than it was shown."""
+    """A consequence that is not what was shown."""
 
     name: str
     shown: str
     now: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What the page carries. `lines`: of each consequence its text, shortened, and a digest."""
-
-    carried: Any
-    asked: str
-    told: str
-    lines: Mapping[str, list[str]]
-
-
 class PreviewForm(ActionForm):
-    """`look` and `act` are its subject. A form without fields writes what it carries."""
+    """`look` and `act` are its subject. What it `carries` is written beside its fields."""
 
-    details: ClassVar[str]  # template of what would follow
+    details: ClassVar[str]  # template of the consequences
     target: ClassVar[str] = ""  # id of the part that htmx swaps
     optional: ClassVar[bool] = False  # whether it may be saved without a preview
-    outdated: ClassVar[str] = OUTDATED
-    title = "What would change"
-    submit = "Save"
-    leave = "Leave it as it is"
+    outdated: ClassVar[str] = OUTDATED  # error code
+    title, submit, leave = "What would change", "Save", "Leave it as it is"
     back = ""  # address of the page that `leave` leads to
-    danger = False
+    danger, writes, shown = False, True, False  # `writes`: whether there is something to write
     warnings: tuple[str, ...] = ()
-    blocked: tuple[str, ...] = ()  # why it cannot be written
-    writes = True  # whether there is something to write
-    shown = False
     differences: tuple[PreviewDifference, ...] = ()
-    _seen: _Seen | None = None
-    _asked, _told, _lines = "", "", dict[str, list[str]]()
-    _unreadable: Malformed | None = None
+    unreadable: Malformed | None = None
+    _seen: list[Any] | None = None  # what the sent form was shown with
+    _now: list[Any] = []  # digests of values and consequences, and of each its text and digest
 
     def __init__(
-        self, request: PageRequest, row: Any = None, *, carried: Any = None, **options: Any
+        self, request: PageRequest, row: Any = None, *, carries: Any = None, **options: Any
     ) -> None:
-        """`carried`: what would be written beside the fields, as JSON; a sent form has its own."""
-        self.carried, self._purpose = carried, f"{type(self).__name__} {getattr(row, 'pk', '')}"
+        """`carries` is JSON; a sent form has its own."""
+        self.carries, self._purpose = carries, f"{type(self).__name__} {getattr(row, 'pk', '')}"
         if request.method == "POST" and (sealed := request.POST.get(FIELD)):
             try:
-                self._seen = _Seen(*sealed_forms.open_state(sealed, request.user, self._purpose))
-                self.carried = self._seen.carried
+                self._seen = sealed_forms.open_state(sealed, request.user, self._purpose)
+                self.carries = self._seen[0]
             except Malformed as error:
-                self._unreadable = error
+                self.unreadable = error
         super().__init__(request, row, **options)
 
     def look(self, values: dict[str, Any]) -> Mapping[str, Any]:
-        """What would follow, by name: what the reader decides by, as a text or as (text, more).
-        It may complete `values` with what it assumed, and keeps what its template shows. Raises
-        `ToolcribError`."""
+        """The consequences by name: what the reader decides by, each a text or (text, the rest).
+        Keeps what its template shows. Raises `ToolcribError`."""
         raise NotImplementedError
 
     def stored_values(self) -> dict[str, Any]:
         return {}  # unless the fields are the row's
 
-    def asked(self, values: Mapping[str, Any]) -> Any:
-        """The values on which the preview depends."""
+    def premises(self, values: Mapping[str, Any]) -> Any:
+        """The values on which the consequences depend."""
         return self._texts(values)
 
     @property
@@ -108,24 +89,22 @@ class PreviewForm(ActionForm):
         return self.request.POST.get("do") in _LOOKS
 
     def save(self) -> bool:
-        if self.is_bound and self._unreadable is not None:
-            self.refuse(self._unreadable)
-            return False
-        if self.is_bound and self.wants_look:
+        if self.is_bound and self.unreadable is not None:
+            self.refuse(self.unreadable)
+        elif self.is_bound and self.wants_look:
             self.show_preview()
-            return False
-        return super().save()
+        else:
+            return super().save()
+        return False
 
-    def show_preview(self) -> bool:
-        """Look at the typed values, or at the initial ones. Else errors are set."""
+    def show_preview(self) -> None:
+        """Of the typed values, or of the initial ones. Else errors are set."""
         if self.is_bound and not self.is_valid():
-            self._refuse(400)
-            return False
+            return self._refuse(400)
         try:
             self.preview(self.plain_values() if self.is_bound else dict(self.initial))
         except ToolcribError as refusal:
             self.refuse(refusal)
-        return self.shown
 
     def write(self, values: dict[str, Any]) -> Any:
         with transaction.atomic():
@@ -136,58 +115,51 @@ class PreviewForm(ActionForm):
             return super().write(values)
 
     def preview(self, values: dict[str, Any]) -> None:
-        self.tell(values, self.look(values))
+        self.show_consequences(values, self.look(values))
 
-    def tell(self, values: dict[str, Any], said: Mapping[str, Any]) -> None:
-        """Show what would follow."""
-        self._lines, told = {}, hashlib.sha256()
-        for name, value in said.items():
-            text, digest = str(value[0] if isinstance(value, tuple) else value), _digest(value)
-            told.update(f"{name}\n{digest}\n".encode(errors="replace"))
-            if len(self._lines) < MOST_LINES:
-                self._lines[name[:_LONGEST]] = [_shorten(text), digest[:16]]
-        self._told, self._asked = told.hexdigest(), _digest(self.asked(values))
+    def show_consequences(self, values: dict[str, Any], found: Mapping[str, Any]) -> None:
+        pairs = {
+            name: (str(value[0] if isinstance(value, tuple) else value), _digest(value))
+            for name, value in found.items()
+        }
+        lines = {name: [_shorten(text), digest[:16]] for name, (text, digest) in pairs.items()}
+        kept = dict(islice(lines.items(), MOST_LINES))
+        self._now = [_digest(self.premises(values)), _digest(pairs), kept]
         self.shown = True
 
     def check_seen(self) -> None:
-        """Raises `Conflict` where the reader has seen something else, or nothing."""
-        seen = self._seen
-        if seen is None:
-            raise _conflict(NOT_SEEN)
-        if seen.asked != self._asked:
-            raise _conflict(FORM_CHANGED)
-        if seen.told != self._told:
-            self.differences = tuple(islice(_differences(seen.lines, self._lines), MOST_SHOWN))
-            raise Conflict(_WORDS[OUTDATED], code=self.outdated)
-        if self.blocked:
-            raise Conflict(" ".join(self.blocked), code=BLOCKED)
+        """Raises `Conflict` where the reader saw other consequences, or none."""
+        if self._seen is None:
+            raise Conflict(_NOT_SEEN, code=NOT_SEEN)
+        _, values, consequences, lines = self._seen
+        if values != self._now[0]:
+            raise Conflict(_FORM_CHANGED, code=FORM_CHANGED)
+        if consequences != self._now[1]:
+            self.differences = tuple(islice(_differences(lines, self._now[2]), MOST_SHOWN))
+            raise Conflict(_OUTDATED, code=self.outdated)
 
     def show(self, template: str, context: Mapping[str, Any] | None = None) -> HttpResponse:
         htmx = self.request.htmx
-        if not (self.target and htmx and htmx.target == self.target):
-            return super().show(template, context)
-        # A refusal within the part is a part like any other, which htmx swaps in.
-        return render(self.request, f"{template}#work", {"form": self, **(context or {})})
+        if self.target and htmx and htmx.target == self.target:
+            # A refusal within the part is a part like any other, which htmx swaps in.
+            template, self.status = f"{template}#work", 200
+        return super().show(template, context)
 
     @property
     def sealed(self) -> str:
         """What the page carries."""
-        state = [self.carried, self._asked, self._told, self._lines]
+        state = [self.carries, *self._now]
         return sealed_forms.seal_state(state, self.request.user, self._purpose)
-
-
-def _conflict(code: str) -> Conflict:
-    return Conflict(_WORDS[code], code=code)
 
 
 def _differences(
     seen: Mapping[str, list[str]], now: Mapping[str, list[str]]
-) -> Iterable[PreviewDifference]:
-    for name in dict.fromkeys((*seen, *now)):
+) -> Iterator[PreviewDifference]:
+    for name in {**seen, **now}:
         before, after = seen.get(name, ["", ""]), now.get(name, ["", ""])
         if before != after:
-            changed = after[0] if after[0] != before[0] else _DIFFERS
-            yield PreviewDifference(name, before[0], changed)
+            text = after[0] if after[0] != before[0] else _CHANGED
+            yield PreviewDifference(name[:_LONGEST], before[0], text)
 
 
 def _digest(value: Any) -> str:

@@ -69,7 +69,7 @@ def test_going_back_is_asked_on_the_page(admin_client: Client, tool: Tool) -> No
     assert current(tool).label == "1.0.1"
 
 
-def asked(client: Client) -> dict[str, list[str]]:
+def restoring(client: Client) -> dict[str, list[str]]:
     """What the form that restores the first version sends."""
     return preview_fields(client.get(f"{PAGE}?from=1.0.1&to=1.0.0&restore=yes"))
 
@@ -83,7 +83,7 @@ def test_a_rollback_is_compared_with_the_current_version(admin_client: Client, t
 def test_an_earlier_version_is_restored(
     admin_client: Client, organization: Organization, tool: Tool
 ) -> None:
-    page = text(admin_client.post("/tools/echo/restore", asked(admin_client), follow=True))
+    page = text(admin_client.post("/tools/echo/restore", restoring(admin_client), follow=True))
     (said,) = notes(page)["message-success"]
     assert all(word in said for word in ("echo", "1.0.0", "1.0.2"))
     assert current(tool).definition["description"] == "Returns what it was given."
@@ -92,7 +92,7 @@ def test_an_earlier_version_is_restored(
 
 
 def test_a_tool_that_was_changed_meanwhile_is_read_again(admin_client: Client, tool: Tool) -> None:
-    sent = asked(admin_client)
+    sent = restoring(admin_client)
     change(tool, description="Third words.")
     answer = admin_client.post("/tools/echo/restore", sent)
     assert answer.status_code == 409 and codes(answer) == ["preview_outdated"]
@@ -104,7 +104,7 @@ def test_a_tool_that_was_changed_meanwhile_is_read_again(admin_client: Client, t
 
 def test_what_is_not_what_was_signed_is_not_restored(admin_client: Client, tool: Tool) -> None:
     forge(tool.versions.get(label="1.0.0"))
-    answer = admin_client.post("/tools/echo/restore", asked(admin_client))
+    answer = admin_client.post("/tools/echo/restore", restoring(admin_client))
     assert answer.status_code == 409 and "1.0.0" in notes(answer)["refused"][0]
     page = text(admin_client.get("/tools/echo/"))
     assert SIGNATURE_PROBLEMS[verification.ALTERED] in notes(page)["version-flaw"]

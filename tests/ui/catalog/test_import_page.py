@@ -704,3 +704,28 @@ def test_who_may_export_what(
     factories.tool(other, "theirs")
     assert "theirs" not in text(admin_client.get("/export/"))
     assert admin_client.get("/tools/theirs/export").status_code == 404
+
+
+def test_the_page_names_only_what_its_reader_may_view(
+    admin_client: Client, client_of: Grant, organization: Organization
+) -> None:
+    by = factories.actor(organization)
+    said = {"name": "shop-key", "header": "x-api-key", "value": "s3cret"}
+    create_credential(organization=organization, credential=said, by=by)
+    write(
+        admin_client,
+        look(admin_client, {"mcpServers": {"inner-desk": {"url": "https://w.example/"}}}),
+    )
+    assert "inner-desk" in text(admin_client.get("/import/"))
+    client = client_of("tools.add_tool")
+    assert client.get("/servers/").status_code == 403
+    assert "inner-desk" not in text(client.get("/import/"))
+    page = look(client, petstore())
+    assert "shop-key" not in text(page)
+    form = answers(page) | {"credential api_key": "shop-key", "do": "look", "mode": "each"}
+    again = client.post("/import/", form)  # a name that is typed works
+    write(client, again)
+    assert "addPet" in names(organization)
+    tool = Tool.objects.select_related("version").get(organization=organization, name="addPet")
+    assert tool.version is not None
+    assert tool.version.definition["implementation"]["credential"] == "shop-key"

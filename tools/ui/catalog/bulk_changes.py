@@ -1,13 +1,11 @@
 """`/catalog/change/`: bulk changes of tools. A preview shows the effect on each tool; the change
 applies to tools that have not changed since. `/catalog/undo` undoes a switch."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any
 from uuid import uuid4
 
 from django.contrib import messages
-from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
@@ -59,22 +57,14 @@ _HEADINGS = {
 }
 
 
-@dataclass(frozen=True)
-class ChosenTools:
-    """The tools that were selected or found, and how many named ones do not exist."""
-
-    tools: list[CatalogTool]
-    missing: int = 0
-
-
 class BulkChangeForm(PreviewForm):
     """It carries what is to be done, and the names of the chosen tools."""
 
     details = f"{TEMPLATE}#effects"
 
     def build(self) -> None:
-        carried = self.carried or {"do": "", "name": "", "tools": []}
-        self.deed = Deed.parse(carried["do"], carried["name"])
+        carries = self.carries or {"do": "", "name": "", "tools": []}
+        self.deed = Deed.parse(carries["do"], carries["name"])
         self.heading = _title(self.deed)
         self.warnings = (_FOR_EVERY_ORGANIZATION,) if self.deed.do == Do.TIER else ()
         given = self.request.POST if self.is_bound else self.request.GET
@@ -85,12 +75,12 @@ class BulkChangeForm(PreviewForm):
 
     def look(self, values: dict[str, Any]) -> dict[str, Any]:
         permit(self.request.caller, self.deed)
-        self.snapshot = snapshot_of(self.request)
-        self.chosen = _named_tools(self.request, self.carried["tools"])
-        lines = plan(self.deed, self.chosen.tools, self.snapshot)
-        self.lost = lost_by(self.deed, lines, self.snapshot)
+        snapshot, deed = snapshot_of(self.request), self.deed
+        self.tools = _named_tools(self.request, {*self.carries["tools"]})
+        lines = plan(deed, self.tools, snapshot)
+        self.lost = lost_by(deed, lines, snapshot)
         self.danger = self.lost is not None
-        self.new_group = self.deed.do == Do.PUT and not self.snapshot.knows_group(self.deed.name)
+        self.new_group = deed.do == Do.PUT and not snapshot.knows_group(deed.name)
         self.sets = _effect_sets(lines, self.lost.counts if self.lost else {})
         self.changing = {
             line.tool.name: line.mark for line in lines if line.kind == BulkEffectKind.CHANGES
@@ -105,7 +95,7 @@ class BulkChangeForm(PreviewForm):
         }
 
     def act(self, changes: dict[str, Any]) -> BulkOutcome:
-        return _apply_change(self.request, self.deed, self.chosen.tools, self.changing)
+        return _apply_change(self.request, self.deed, self.tools, self.changing)
 
 
 @proof(Proof.NEEDED)
@@ -115,27 +105,31 @@ def bulk_change_page(request: PageRequest) -> HttpResponseBase:
     """GET shows the preview; POST applies the change."""
     require(request.caller, "change_tool")
     if request.method == "POST":
-        return _submit_change(request)
-    given = request.GET
+        form = BulkChangeForm(request)
+        if not form.save():
+            return form.show(TEMPLATE)
+        _add_messages(request, form.deed, form.result)
+        return redirect(form.back)
+    given, do = request.GET, request.GET.get("do", "")
     try:
-        deed = _read_deed(given)
+        deed = Deed.parse(do, given.get("from" if do == Do.TIER else "into", "").strip()[:200])
     except Malformed as flaw:
         messages.error(request, flaw.message, extra_tags=flaw.code)
         return redirect(return_address(request, given))
     permit(request.caller, deed)
-    chosen = _chosen_tools(request, given)
-    count = len(chosen.tools) + chosen.missing
-    if not chosen.tools or count > deed.most:
+    names = {*given.getlist("pick")[: MOST + 1]}
+    tools = _found_tools(request) if given.get("all") == "yes" else _named_tools(request, names)
+    count = max(len(tools), len(names))
+    if not tools or count > deed.most:
         if count > deed.most:
             messages.error(request, _too_many_message(deed, count))
         else:
             messages.warning(request, "No tool was picked, or none that is still there.")
         return redirect(return_address(request, given))
-    names = [tool.name for tool in chosen.tools]
-    carried = {"do": deed.do, "name": deed.name, "tools": names}
-    form = BulkChangeForm(request, carried=carried)
+    carries = {"do": deed.do, "name": deed.name, "tools": [tool.name for tool in tools]}
+    form = BulkChangeForm(request, carries=carries)
     form.show_preview()
-    return form.show(TEMPLATE, {"missing": chosen.missing})
+    return form.show(TEMPLATE, {"missing": max(0, len(names) - len(tools))})
 
 
 @proof(Proof.NEEDED)
@@ -152,19 +146,11 @@ def undo_change(request: PageRequest) -> HttpResponseBase:
     rows = Tool.objects.present().filter(organization=request.user.organization)
     found = dict(rows.filter(name__in=revisions).values_list("name", "revision"))
     names = [name for name, revision in revisions.items() if found.get(name) == revision]
-    tools = _named_tools(request, names).tools
+    tools = _named_tools(request, names)
     marks = {line.tool.name: line.mark for line in plan(deed, tools, snapshot_of(request))}
     marks |= dict.fromkeys(revisions.keys() - marks.keys(), "")
     _add_messages(request, deed, _apply_change(request, deed, tools, marks), undone=True)
     return redirect(return_address(request, request.POST))
-
-
-def _submit_change(request: PageRequest) -> HttpResponseBase:
-    form = BulkChangeForm(request)
-    if not form.save():
-        return form.show(TEMPLATE)
-    _add_messages(request, form.deed, form.result)
-    return redirect(form.back)
 
 
 def _apply_change(
@@ -174,31 +160,16 @@ def _apply_change(
     return carry_out(deed=deed, tools=tools, marks=marks, snapshot=snapshot, by=by)
 
 
-def _read_deed(given: QueryDict) -> Deed:
-    do = given.get("do", "")
-    name = given.get("from" if do == Do.TIER else "into", "")
-    return Deed.parse(do, name.strip()[:200])
-
-
-def _chosen_tools(request: PageRequest, given: QueryDict) -> ChosenTools:
-    if given.get("all") != "yes":
-        return _named_tools(request, given.getlist("pick")[: MOST + 1])
-    snapshot = snapshot_of(request)
+def _found_tools(request: PageRequest) -> list[CatalogTool]:
+    snapshot, search = snapshot_of(request), CatalogSearch.from_query(request.GET)
     tools = visible_tools(request.caller, snapshot)
-    return ChosenTools(
-        CatalogSearch.from_query(given).find_tools(tools, snapshot, lowest_tiers(snapshot))
-    )
+    return search.find_tools(tools, snapshot, lowest_tiers(snapshot))
 
 
-def _named_tools(request: PageRequest, names: Iterable[str]) -> ChosenTools:
+def _named_tools(request: PageRequest, names: Collection[str]) -> list[CatalogTool]:
     """The named tools that the user may see, sorted by name."""
-    wanted = set(names)
-    if not wanted:
-        return ChosenTools([])
-    found = [
-        tool for tool in visible_tools(request.caller, snapshot_of(request)) if tool.name in wanted
-    ]
-    return ChosenTools(found, len(wanted) - len(found))
+    tools = visible_tools(request.caller, snapshot_of(request)) if names else ()
+    return [tool for tool in tools if tool.name in names]
 
 
 def _effect_sets(lines: list[BulkEffect], counts: Any) -> list[dict[str, Any]]:

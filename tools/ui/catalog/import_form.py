@@ -55,6 +55,7 @@ _SECRET_WORDS = re.compile(
     r"mcpservers|headers|\benv\b|auth.?token|authorization|bearer|secret|password|api.?key|\bmcp/",
     re.IGNORECASE,
 )
+_ACCEPTED = ".json,.yaml,.yml,application/json,application/yaml"
 _FILES_WANTED = "Several at once, such as all of a folder. No archives."
 _FILES_KEPT = '<span data-note="files-kept">Kept: {}. Choose again to replace {}.</span>'
 _IN_SERVER = '<span class="mono">{}</span> in the document’s server'
@@ -68,7 +69,7 @@ class SeveralFiles(forms.FileInput):
 
 
 class GroupNamesField(NamesField):
-    def to_python(self, value: Any) -> list[str]:
+    def to_python(self, value: Any) -> Any:
         return [name for name in _GAP.split(str(value or "")) if name]
 
 
@@ -77,14 +78,9 @@ class ImportForm(PreviewForm):
     field means none."""
 
     details, target = f"{TEMPLATE}#items", "work"
+    given: tuple[ImportFile, ...] = ()
+    rows: list[ImportPreviewRow] = []
     title, leave = "What would happen", "Start again"
-    files = forms.Field(
-        label="Or choose files",
-        required=False,
-        widget=SeveralFiles(
-            {"accept": ".json,.yaml,.yml,application/json,application/yaml", "multiple": True}
-        ),
-    )
     source = forms.ChoiceField(
         label="Dialect", required=False, choices=[("", "What it looks like"), *DIALECTS.items()]
     )
@@ -107,14 +103,15 @@ class ImportForm(PreviewForm):
 
     def build(self) -> None:
         self.found, self.flaws, self.back = ImportContents(), list[str](), reverse("import")
-        self.given: tuple[ImportFile, ...] = ()
-        self.rows: list[ImportPreviewRow] = []
         if self.is_bound:
             self._read_documents()
         names = ", ".join(one.name for one in self.given if one.name)
         them = "it" if sum(bool(one.name) for one in self.given) == 1 else "them"
-        self.fields["files"].help_text = (
-            format_html(_FILES_KEPT, names, them) if names else _FILES_WANTED
+        self.fields["files"] = forms.Field(  # the attribute `files` of a form is what was sent
+            label="Or choose files",
+            required=False,
+            widget=SeveralFiles({"accept": _ACCEPTED, "multiple": True}),
+            help_text=format_html(_FILES_KEPT, names, them) if names else _FILES_WANTED,
         )
         kinds = {kind for kinds in self.found.sources.values() for kind in kinds}
         if ImportSource.MCP in kinds and not self.data.get("server", "").strip():
@@ -150,7 +147,7 @@ class ImportForm(PreviewForm):
         return asked if asked in {ALL, EACH} else EACH if wrong and self.wants_look else ALL
 
     def clean(self) -> dict[str, Any]:
-        if not self.given and not self.flaws and self._unreadable is None:
+        if not self.given and not self.flaws and self.unreadable is None:
             self.flaws.append(_NO_DOCUMENTS)
         if self.found.empty:
             self.flaws += [error.message for error in self.found.unreadable]
@@ -158,7 +155,7 @@ class ImportForm(PreviewForm):
             self.add_error(None, flaw)
         return self.cleaned_data
 
-    def asked(self, values: Mapping[str, Any]) -> Any:
+    def premises(self, values: Mapping[str, Any]) -> Any:
         chosen = asdict(self.choices)
         sets = {name: sorted(chosen[name] or ()) for name in ("taken", "read")}
         return [[asdict(one) for one in self.given], values["source"], chosen | sets]
@@ -173,7 +170,7 @@ class ImportForm(PreviewForm):
 
         def keep(rows: list[ImportPreviewRow]) -> bool:
             self.rows = rows
-            self.tell(values, self._consequences())
+            self.show_consequences(values, self._consequences())
             self.check_seen()
             if self.mode == ALL and any(row.result in NOT_WRITTEN for row in rows):
                 raise Conflict(_ALL_OR_NOTHING, code=BLOCKED)
@@ -185,7 +182,7 @@ class ImportForm(PreviewForm):
 
     @property
     def sealed(self) -> str:
-        self.carried = {
+        self.carries = {
             "given": [asdict(one) for one in self.given],
             "source": self.data.get("source", ""),
             "echoed": not self.hides_text,
@@ -193,7 +190,7 @@ class ImportForm(PreviewForm):
         return super().sealed
 
     def _read_documents(self) -> None:
-        post, kept = self.request.POST, self.carried or {"given": [], "source": "", "echoed": True}
+        post, kept = self.request.POST, self.carries or {"given": [], "source": "", "echoed": True}
         known = tuple(ImportFile(**one) for one in kept["given"])
         text = post.get("text", "").replace("\r\n", "\n")
         if text.strip():

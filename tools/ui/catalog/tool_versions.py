@@ -99,18 +99,16 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
     visible_tool(request.caller, snapshot_of(request), name)
     tool = find_tool(request.user.organization, name)
     assert tool.version is not None
-    labels = list(tool.versions.values_list("label", flat=True)[:MOST_CHOICES])
+    labels = _labels(tool)
     after = request.GET.get("to") or tool.version.label
     before = request.GET.get("from") or _previous_label(labels, after)
-    if "restore" not in request.GET or not may(request.caller, "change_tool"):
+    current = tool.version.label
+    if "restore" not in request.GET or after == current or not may(request.caller, "change_tool"):
         return _render_difference(request, tool, before, after)
-    old, new, _ = compare_versions(tool, before, after)
-    if new.pk == tool.version.pk:
-        return _render_difference(request, tool, before, after)
-    if old.pk != tool.version.pk:  # a rollback is compared with the current version
-        query = urlencode({"from": tool.version.label, "to": new.label, "restore": "yes"})
+    if before != current:  # a rollback is compared with the current version
+        query = urlencode({"from": current, "to": after, "restore": "yes"})
         return redirect(f"{reverse('tool-difference', args=[tool.name])}?{query}")
-    form = RestoreForm(request, tool, initial={"version": new.label})
+    form = RestoreForm(request, tool, initial={"version": after})
     form.show_preview()
     return _render_difference(request, tool, before, after, form)
 
@@ -140,7 +138,7 @@ def _render_difference(
     may_change = may(request.caller, "change_tool")
     context = {
         "tool": tool,
-        "labels": list(tool.versions.values_list("label", flat=True)[:MOST_CHOICES]),
+        "labels": _labels(tool),
         "old": old,
         "new": new,
         "drawn": side_by_side_diff(found),
@@ -224,6 +222,10 @@ def _load_pins(tool: Tool) -> Mapping[UUID, VersionPins]:
         )
         for one in {*agents, *sessions}
     }
+
+
+def _labels(tool: Tool) -> list[str]:
+    return list(tool.versions.values_list("label", flat=True)[:MOST_CHOICES])
 
 
 def _previous_label(labels: list[str], label: str) -> str:

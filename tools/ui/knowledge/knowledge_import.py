@@ -66,13 +66,13 @@ class KnowledgeImportForm(PreviewForm):
     def build(self) -> None:
         self.back = reverse("knowledge-import")
 
-    def asked(self, values: Mapping[str, Any]) -> None:
+    def premises(self, values: Mapping[str, Any]) -> None:
         """Nothing but what is carried."""
 
     def look(self, values: dict[str, Any]) -> dict[str, Any]:
-        if self.wants_look or self.carried is None:
-            self.carried = _submitted_document(values)
-        if name := self.carried["name"]:
+        if self.wants_look or self.carries is None:
+            self.carries = _submitted_document(values)
+        if name := self.carries["name"]:
             self.title = f"What would be added from {name}"
         found = preview_import(**self._document())
         self.contents = contents = found.contents
@@ -109,8 +109,8 @@ class KnowledgeImportForm(PreviewForm):
     def _document(self) -> dict[str, Any]:
         return {
             "organization": self.request.user.organization,
-            "data": self.carried["text"].encode(),
-            "syntax": Syntax(self.carried["syntax"]),
+            "data": self.carries["text"].encode(),
+            "syntax": Syntax(self.carries["syntax"]),
             "collection": None,
         }
 

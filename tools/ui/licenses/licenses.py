@@ -228,20 +228,18 @@ def _render_page(
 
 
 def _page_context(request: PageRequest) -> dict[str, Any]:
-    context = _status_context(request) | _used(request) | {"undo": undo_key(request)}
+    standing = standing_of(_own_organization(request))
+    word, tone = _STATE_CHIPS[standing.state]
+    context: dict[str, Any] = {
+        "license_status": standing,
+        "state_word": word,
+        "state_tone": tone,
+        "use": _license_usage(snapshot_of(request), standing),
+        "undo": undo_key(request),
+    }
     if request.caller.is_superuser:
         context["listing"] = OrganizationListing(request)
     return context
-
-
-def _status_context(request: PageRequest) -> dict[str, Any]:
-    standing = standing_of(_own_organization(request))
-    word, tone = _STATE_CHIPS[standing.state]
-    return {"license_status": standing, "state_word": word, "state_tone": tone}
-
-
-def _used(request: PageRequest) -> dict[str, Any]:
-    return {"use": _license_usage(snapshot_of(request), standing_of(_own_organization(request)))}
 
 
 def _license_usage(snapshot: Snapshot, standing: LicenseStatus) -> LicenseUsage:

@@ -61,8 +61,7 @@ class KnownNamesField(forms.MultipleChoiceField):
     """Names of the choices; others are left out."""
 
     def to_python(self, value: Any) -> list[str]:
-        known = {name for name, _ in self.choices}  # type: ignore[union-attr]
-        return sorted(known.intersection(super().to_python(value)))
+        return sorted({*dict(self.widget.choices)} & {*super().to_python(value)})
 
 
 def _choice(label: str, *words: str) -> forms.ChoiceField:
@@ -76,7 +75,7 @@ class TierForm(PreviewForm):
     after = "It holds from the next request on, and can be undone."
     sections = (
         ("Built-in tools", ("builtin", "tool")),
-        ("Limits and walls", ("limited", "most", "levels", "level", "profiles")),
+        ("Limits and walls", ("most", "levels", "level", "profiles")),
     )
     error_fields = {
         "builtin_tools": "tool", "max_custom_tools": "most", "isolation_levels": "level",
@@ -90,9 +89,12 @@ class TierForm(PreviewForm):
         help_text="Beside each stand the groups it is in here. Tools that run others are in every "
         "licence.",
     )
-    limited = _choice("Custom tools", "no limit", "at most:")
     most = WholeField(
-        label="Custom tools at most", required=False, min_value=0, max_value=_MOST_TOOLS
+        label="Custom tools at most",
+        required=False,
+        min_value=0,
+        max_value=_MOST_TOOLS,
+        help_text="Empty is no limit.",
     )
     levels = _choice("Isolation levels that may be asked for", "all", "those ticked:")
     level = forms.MultipleChoiceField(
@@ -121,7 +123,6 @@ class TierForm(PreviewForm):
         return {
             "builtin": EVERY if tier.builtin_tools is None else THESE,
             "tool": sorted(tier.builtin_tools or ()),
-            "limited": EVERY if tier.max_custom_tools is None else THESE,
             "most": tier.max_custom_tools,
             "levels": EVERY if tier.isolation_levels is None else THESE,
             "level": list(tier.isolation_levels or ()),
@@ -129,13 +130,9 @@ class TierForm(PreviewForm):
         }
 
     def clean(self) -> dict[str, Any]:
-        values: dict[str, Any] = self.cleaned_data
-        if values.get("limited") == THESE:
-            if "most" in values and values["most"] is None:
-                self.add_error("most", f"Give a whole number from 0 to {_MOST_TOOLS:,}.")
-            if values.get("profiles"):
-                self.add_error("profiles", _OWN_PROFILES)
-        return values
+        if self.cleaned_data.get("profiles") and self.cleaned_data.get("most") is not None:
+            self.add_error("profiles", _OWN_PROFILES)
+        return self.cleaned_data
 
     def lock(self) -> None:
         """The tier alone: the action locks its organizations, and looks at them again."""
@@ -275,7 +272,7 @@ def _terms(values: Mapping[str, Any]) -> dict[str, Any]:
     """The terms in the tier's format, of the values of a form."""
     return {
         "builtin_tools": None if values["builtin"] == EVERY else sorted(values["tool"]),
-        "max_custom_tools": None if values["limited"] == EVERY else values["most"],
+        "max_custom_tools": values["most"],
         "isolation_levels": None if values["levels"] == EVERY else list(values["level"]),
         "custom_sandbox_profiles": values["profiles"],
     }

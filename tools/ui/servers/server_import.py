@@ -107,13 +107,13 @@ class ServerImportForm(PreviewForm):
         self.them = "it" if len(self.selected) == 1 else "them"
         self.submit = f"Import {self.them} as I read {self.them}"
 
-    def asked(self, values: Mapping[str, Any]) -> None:
+    def premises(self, values: Mapping[str, Any]) -> None:
         """Nothing: what is typed says who may use a tool, and is shown as it is typed."""
 
     def look(self, values: dict[str, Any]) -> dict[str, Any]:
         self.tools = [(one, [self[name] for name in one.names]) for one in self.selected]
         return {
-            make_visible(one.listed.tool): (one.listed.change, one.digest, one.listed.key)
+            f"{make_visible(one.listed.tool)} {one.listed.ours}": (one.listed.change, one.digest)
             for one in self.selected
         }
 
