@@ -37,7 +37,7 @@ def test_a_server_is_registered_read_and_imported(
     page.goto("/servers/new/")
     server_of_one_tool(page, stub)
     page.locator("[name^=name-]").fill("repeat")
-    page.locator("[name=do][value=import]").click()
+    page.locator("[name=do][value=write]").click()
     expect(page.get_by_role("link", name="repeat")).to_be_visible()
     assert Tool.objects.filter(organization=place, name="repeat", type="mcp-tool").exists()
 

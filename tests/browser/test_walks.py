@@ -86,7 +86,7 @@ def test_a_server_of_others_is_connected_and_its_tool_called(
         server_of_one_tool(page, stub)
         assert not Tool.objects.filter(organization=place, type="mcp-tool").exists()
         page.locator("[name^=name-]").fill("repeat")
-        page.locator("[name=do][value=import]").click()
+        page.locator("[name=do][value=write]").click()
         page.get_by_role("link", name="repeat").click()
         page.locator("[name='p.rest']").fill('{"text": "hello over there"}')
         page.locator("#run").click()

@@ -290,7 +290,7 @@ def test_operations_are_chosen_with_server_and_credential(
     form = answers(page)
     keys = re.findall(r'aria-label="Import ([^"]*)"', text(page))
     form |= {"take": [str(keys.index("addPet"))], "address": "https://other.example/v3"}
-    form |= {"credential api_key": "shop-key", "do": "look"}
+    form |= {import_form.field_name("credential", "api_key"): "shop-key", "do": "look"}
     again = admin_client.post("/import/", form)
     assert results(again).count("new") == 1
     write(admin_client, again)
@@ -634,7 +634,10 @@ def test_variables_of_a_server_are_asked_for(
     asked = text(page)
     assert "https, the document" in asked and 'placeholder="pets.example.com"' in asked
     again = admin_client.post(
-        "/import/", answers(page) | {"variable host": "own.example", "do": "look"} | fields
+        "/import/",
+        answers(page)
+        | {import_form.field_name("variable", "host"): "own.example", "do": "look"}
+        | fields,
     )
     assert 'value="own.example"' in text(again)
     write(admin_client, again)
@@ -722,7 +725,11 @@ def test_the_page_names_only_what_its_reader_may_view(
     assert "inner-desk" not in text(client.get("/import/"))
     page = look(client, petstore())
     assert "shop-key" not in text(page)
-    form = answers(page) | {"credential api_key": "shop-key", "do": "look", "mode": "each"}
+    form = answers(page) | {
+        import_form.field_name("credential", "api_key"): "shop-key",
+        "do": "look",
+        "mode": "each",
+    }
     again = client.post("/import/", form)  # a name that is typed works
     write(client, again)
     assert "addPet" in names(organization)

@@ -2,8 +2,9 @@
 they may hold secrets, and files, which a browser does not send twice.
 """
 
+import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -45,9 +46,8 @@ DIALECTS = {
 TEMPLATE = "catalog/import.html"
 MOST_FILES = 100
 ALL, EACH = "all", "each"
-CREDENTIAL = "credential "  # prefix of the name of a field for a credential
-VARIABLE = "variable "  # prefix of the name of a field for a variable in a server's URL
 NOT_WRITTEN = frozenset({REFUSED, UNREAD})
+_ALWAYS = frozenset({"files", "source", "group", "server"})
 _GAP = re.compile(r"[\s,]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # In a text that cannot be parsed, each of these may be followed by a secret.
@@ -120,7 +120,7 @@ class ImportForm(PreviewForm):
 
     @property
     def openapi_fields(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name == "address" or " " in field.name]
+        return [field for field in self if field.name not in _ALWAYS]
 
     @property
     def wants_look(self) -> bool:
@@ -231,7 +231,7 @@ class ImportForm(PreviewForm):
         address.widget.attrs["placeholder"] = next(filter(None, self.found.addresses), "")
         if not present:
             address.widget = forms.HiddenInput()
-        for at, one in enumerate(self.found.variables.values()):
+        for one in self.found.variables.values():
             usual = f"{one.default}, the document's default" if one.default else "Choose"
             field: forms.Field = forms.CharField(max_length=500, required=False)
             if one.allowed:
@@ -240,14 +240,13 @@ class ImportForm(PreviewForm):
                 )
             field.label = format_html(_IN_SERVER, one.name)
             field.help_text = one.description
-            field.widget.attrs |= {"id": f"v-{at}", "placeholder": one.default}
-            self.fields[f"{VARIABLE}{one.name}"] = field
-        for at, (name, header) in enumerate(self.found.schemes.items()):
+            field.widget.attrs["placeholder"] = one.default
+            self.fields[field_name("variable", one.name)] = field
+        for name, header in self.found.schemes.items():
             field = self._credential_field(name, header)
             field.label = format_html('Credential for <span class="mono">{}</span>', name)
             field.help_text = f"Goes into the header {header}."
-            field.widget.attrs["id"] = f"c-{at}"
-            self.fields[f"{CREDENTIAL}{name}"] = field
+            self.fields[field_name("credential", name)] = field
 
     def _credential_field(self, name: str, header: str) -> forms.Field:
         """A choice of those that the reader may view; else the name is typed."""
@@ -263,12 +262,16 @@ class ImportForm(PreviewForm):
 
     def _choose(self, values: Mapping[str, Any]) -> None:
         """The choices with the defaults that apply, so that the form is shown unchanged."""
+
+        def typed(kind: str, names: Iterable[str]) -> dict[str, str]:
+            return {name: values[field_name(kind, name)] for name in names}
+
         chosen = Choices(
             group=values["group"] or None,
             server=values["server"],
             address=values["address"],
-            credentials={one: values[f"{CREDENTIAL}{one}"] for one in self.found.schemes},
-            variables={one: values[f"{VARIABLE}{one}"] for one in self.found.variables},
+            credentials=typed("credential", self.found.schemes),
+            variables=typed("variable", self.found.variables),
             taken=self.taken,
         )
         taken = frozenset(one.number for one in self.found.entries if chosen.takes(one))
@@ -309,3 +312,8 @@ class ImportForm(PreviewForm):
 
 def _is_tool(entry: ImportEntry) -> bool:
     return entry.item is None or entry.item.kind == ImportItemKind.TOOL
+
+
+def field_name(kind: str, name: str) -> str:
+    """Of a credential or a variable, whatever a document calls it."""
+    return f"{kind}-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:12]}"
