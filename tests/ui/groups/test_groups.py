@@ -39,8 +39,9 @@ def test_a_tools_page_says_which_group_is_closed(
 
 
 def test_the_form_offers_effective_groups_and_begins_with_an_own_one(admin_client: Client) -> None:
-    attempt = admin_client.get("/tools/ask/").context["attempt"]
-    assert (attempt.groups, attempt.offered[:2]) == (["reading"], ["library", "reading"])
+    form = admin_client.get("/tools/ask/call/").context["form"]
+    offered = [name for name, _ in form.fields["group"].choices]
+    assert (form["group"].value(), offered[:2]) == (["reading"], ["library", "reading"])
 
 
 def test_the_catalog_is_filtered_by_a_parent(admin_client: Client) -> None:
