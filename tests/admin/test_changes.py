@@ -14,9 +14,10 @@ from audit.models import AuditRecord
 from tests import factories
 from tests.admin.test_site import place
 from tests.tools import database
-from tests.ui.pages import text
+from tests.ui.pages import fields, notes, text
 from tools.accounts.grants.grant_queries import granted_tools
 from tools.models import Agent, LicenseTier, Organization, Token, Tool, ToolGroup, User
+from tools.web.forms import NOTHING_CHANGED
 
 Count = Callable[[], int]
 NEW = "a good long one 7"
@@ -134,6 +135,31 @@ def test_an_object_permission_counts_and_is_recorded(
         "after": {"permissions": ["execute_tool"]},
         "source": {"transport": "admin"},
     }
+
+
+def test_object_permissions_are_not_taken_back_by_a_form_of_before(
+    admin_client: Client, organization: Organization
+) -> None:
+    tool, agent = factories.tool(organization), factories.agent(organization, tools=[])
+    address = f"/admin/tools/tool/{tool.pk}/permissions/user-manage/{agent.service_account.pk}/"
+    form = fields(text(admin_client.get(address)))
+    assign_perm("execute_tool", agent.service_account, tool)
+    answer = admin_client.post(address, form | {"permissions": ["view_tool"]})
+    assert answer.status_code == 409 and notes(answer)["conflict"]
+    assert granted_tools(agent) == ["echo"]
+
+
+def test_object_permissions_that_are_sent_twice_are_recorded_once(
+    admin_client: Client, organization: Organization
+) -> None:
+    tool, agent = factories.tool(organization), factories.agent(organization, tools=[])
+    address = f"/admin/tools/tool/{tool.pk}/permissions/user-manage/{agent.service_account.pk}/"
+    form = fields(text(admin_client.get(address))) | {"permissions": ["execute_tool"]}
+    assert [admin_client.post(address, form).status_code for _ in range(2)] == [302, 302]
+    again = admin_client.post(address, {"permissions": ["execute_tool"]}, follow=True)
+    assert NOTHING_CHANGED in text(again)
+    records = AuditRecord.objects.filter(organization=organization.slug, subject="tool:echo")
+    assert records.filter(code="ADMIN.GRANT_CHANGE").count() == 1
 
 
 def test_staff_grant_nothing_without_permission(staff_client, organization: Organization) -> None:

@@ -18,12 +18,18 @@ from django.core.paginator import Paginator
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms.models import ModelForm, model_to_dict
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
 from guardian.admin import GuardedModelAdminMixin, UserManage
-from guardian.shortcuts import get_group_perms, get_user_perms
+from guardian.shortcuts import (
+    assign_perm,
+    get_group_perms,
+    get_perms_for_model,
+    get_user_perms,
+    remove_perm,
+)
 
 from audit.actions import Actor, difference, record
 from audit.errors import AuditFlaw
@@ -34,7 +40,7 @@ from tools.definitions.callers import Caller
 from tools.definitions.texts.names import SLUG, join_names
 from tools.errors import Conflict, Forbidden, ToolcribError
 from tools.models import Organization, User
-from tools.web.forms import FILLED_FROM, NOTHING_CHANGED, FilledForm
+from tools.web.forms import FILLED_FROM, NOTHING_CHANGED, ActionForm, FilledForm, notify
 from tools.web.one_time import act_once
 from tools.web.pages import address_of
 
@@ -387,6 +393,72 @@ class OwnUser(UserManage):
         return user
 
 
+class PermissionsForm(ActionForm):
+    """The permissions of a user, or of a group of users, on one row."""
+
+    permissions = forms.MultipleChoiceField(required=False)
+
+    def __init__(
+        self, request: Any, row: Any, holder: User | Group, organization: Organization
+    ) -> None:
+        self.holder, self.organization = holder, organization
+        super().__init__(request, row)
+
+    def build(self) -> None:
+        offered = [(one.codename, one.name) for one in get_perms_for_model(self.row)]
+        self.fields["permissions"].choices = sorted(offered)  # type: ignore[attr-defined]
+
+    def lock(self) -> None:
+        rows = Organization.objects.select_for_update(no_key=True)
+        rows.values_list("pk").get(pk=self.organization.pk)
+
+    def clean_permissions(self) -> list[str]:
+        return sorted(self.cleaned_data["permissions"])
+
+    def stored_values(self) -> dict[str, Any]:
+        read = get_user_perms if isinstance(self.holder, User) else get_group_perms
+        return {"permissions": sorted(map(str, read(self.holder, self.row)))}
+
+    def act(self, changes: dict[str, Any]) -> list[str]:
+        """Other processes cache grants by the revision. Raises `PermissionDenied`."""
+        before, chosen = self.stored_values()["permissions"], changes["permissions"]
+        added, removed = set(chosen).difference(before), set(before).difference(chosen)
+        if not self.request.user.is_superuser:
+            self._check_giver(added)
+        for codename in added:
+            assign_perm(codename, self.holder, self.row)
+        for codename in removed:
+            remove_perm(codename, self.holder, self.row)
+        Organization.objects.next_revision(self.organization.pk)
+        holder = self.holder
+        whom = holder.username if isinstance(holder, User) else f"group {holder.pk}"
+        changed = difference({"permissions": before}, {"permissions": chosen})
+        record(
+            Event.GRANT_CHANGE,
+            by=actor(self.request, self.organization),
+            outcome=Outcome.CHANGED,
+            subject=f"{self.row._meta.model_name}:{self.row}",
+            details={"whom": whom, **changed},
+        )
+        return list(chosen)
+
+    def _check_giver(self, added: Collection[str]) -> None:
+        """The rules of grants hold here too."""
+        by, row = giver(self.request, self.organization), self.row
+        kinds = {"execute_tool": "tools", "execute_toolgroup": "tool_groups"}
+        if not isinstance(self.holder, User):
+            raise PermissionDenied
+        try:
+            check_changeable(by, self.holder)
+            for codename in added:
+                if codename in kinds:
+                    check_grantable(by, {kinds[codename]: [row.name]})
+                elif not self.request.user.has_perm(f"{row._meta.app_label}.{codename}"):
+                    raise PermissionDenied
+        except Forbidden:
+            raise PermissionDenied from None
+
+
 class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
     """Rows with permissions of their own (django-guardian)."""
 
@@ -402,77 +474,36 @@ class Guarded(GuardedModelAdminMixin, ActionAdmin):  # type: ignore[misc]
             _check_reaches_everywhere(request)
         return super().obj_perms_manage_view(request, object_pk)  # type: ignore[no-untyped-call]
 
-    @transaction.atomic
     def obj_perms_manage_user_view(
         self, request: HttpRequest, object_pk: str, user_id: str
-    ) -> HttpResponse:
+    ) -> HttpResponseBase:
         row, user = self._guarded(request, object_pk), _get_or_404(User.objects.all(), user_id)
-        superuser = request.user.is_superuser
-        if not superuser and user.organization_id != self.organization_of(row).pk:
+        own = request.user.is_superuser or user.organization_id == self.organization_of(row).pk
+        if not own:
             raise Http404
-        before = sorted(str(codename) for codename in get_user_perms(user, row))
-        if request.method == "POST" and not superuser:
-            self._check_giver(request, row, user, before)
-        response: HttpResponse = super().obj_perms_manage_user_view(  # type: ignore[no-untyped-call]
-            request, object_pk, user_id
-        )
-        self._granted(request, response, row, user.username, before)
-        return response
+        return self.once(request, lambda: self._manage(request, row, user))
 
-    @transaction.atomic
     def obj_perms_manage_group_view(
         self, request: HttpRequest, object_pk: str, group_id: str
-    ) -> HttpResponse:
+    ) -> HttpResponseBase:
         row = self._guarded(request, object_pk)
         _check_reaches_everywhere(request)
         group = _get_or_404(Group.objects.all(), group_id)
-        before = sorted(str(codename) for codename in get_group_perms(group, row))
-        response: HttpResponse = super().obj_perms_manage_group_view(  # type: ignore[no-untyped-call]
-            request, object_pk, group_id
-        )
-        self._granted(request, response, row, f"group {group_id}", before)
-        return response
+        return self.once(request, lambda: self._manage(request, row, group))
 
-    def _check_giver(self, request: HttpRequest, row: Any, user: User, before: list[str]) -> None:
-        """Apply the rules of grants on this page too."""
-        by = giver(request, self.organization_of(row))
-        chosen = set(request.POST.getlist("permissions")).difference(before)
-        kind = {"execute_tool": "tools", "execute_toolgroup": "tool_groups"}
-        try:
-            check_changeable(by, user)
-            for codename in chosen:
-                if codename in kind:
-                    check_grantable(by, {kind[codename]: [row.name]})
-                elif not request.user.has_perm(f"{row._meta.app_label}.{codename}"):
-                    raise PermissionDenied
-        except Forbidden:
-            raise PermissionDenied from None
+    def _manage(self, request: HttpRequest, row: Any, holder: User | Group) -> HttpResponse:
+        form = PermissionsForm(request, row, holder, self.organization_of(row))
+        if form.save():
+            notify(form.request, "Permissions saved.", changed=form.changed)
+            return HttpResponseRedirect(request.path)
+        context = self.get_obj_perms_base_context(request, row)  # type: ignore[no-untyped-call]
+        return form.show("admin/guardian/model/permissions.html", {**context, "holder": holder})
 
     def _guarded(self, request: HttpRequest, object_pk: str) -> Any:
         row = _get_or_404(self.get_queryset(request), object_pk)  # type: ignore[no-untyped-call]
         if not self.has_change_permission(request, row):
             raise PermissionDenied
         return row
-
-    def _granted(
-        self, request: HttpRequest, response: HttpResponse, row: Any, whom: str, before: list[str]
-    ) -> None:
-        """Increase the revision and record: other processes cache grants by the revision."""
-        chosen = sorted(request.POST.getlist("permissions"))
-        if request.method != "POST" or response.status_code != 302 or chosen == before:
-            return  # nothing was changed
-        organization = self.organization_of(row)
-        Organization.objects.next_revision(organization.pk)
-        record(
-            Event.GRANT_CHANGE,
-            by=actor(request, organization),
-            outcome=Outcome.CHANGED,
-            subject=f"{row._meta.model_name}:{row}",
-            details={
-                "whom": whom,
-                **difference({"permissions": before}, {"permissions": chosen}),
-            },
-        )
 
 
 def _check_reaches_everywhere(request: HttpRequest) -> None:
