@@ -90,6 +90,7 @@ def test_a_chain_is_written_rehearsed_run_and_watched(
     page: Page, fetched: str, colleague: Page, administrator: User
 ) -> None:
     written(page, administrator)
+    page.locator(".tabs a[href$='/call/']").click()
     page.locator("[name='p.url']").fill(fetched)
     page.locator("[name='p.ask']").fill("xenon")
     page.locator("#rehearse").click()
@@ -97,7 +98,7 @@ def test_a_chain_is_written_rehearsed_run_and_watched(
     expect(page.locator(".rehearsal [data-code]")).to_have_count(0)
     assert fits(page)
     page.locator("#run").click()
-    page.locator("#result .result-line a").click()
+    page.locator("#answer .result-line a").click()
     expect(page.locator(".chip.big[data-status=Running]")).to_be_visible()
     mark(page)
     step(page, "keep", "Success", done="2")

@@ -91,26 +91,26 @@ def test_going_back_undoes_a_sort(page: Page) -> None:
 
 
 def test_a_try_shows_its_result_without_a_reload(page: Page, slow: Tool) -> None:
-    page.goto("/tools/slow/")
+    page.goto("/tools/slow/call/")
     mark(page)
     page.locator("[name='p.seconds']").fill("0.1")
     page.locator("#run").click()
-    expect(page.locator("#result .chip[data-status=Success]")).to_be_visible()
-    expect(page.locator("#result pre").first).to_contain_text('"slept": 0.1')
-    expect(page.locator("#result [data-note=peak-memory]")).to_be_visible()
+    expect(page.locator("#answer .chip[data-status=Success]:not(.big)")).to_be_visible()
+    expect(page.locator("#answer pre").first).to_contain_text('"slept": 0.1')
+    expect(page.locator("#answer [data-note=peak-memory]")).to_be_visible()
     assert marked(page)
 
 
 def test_a_slow_try_fills_in_when_it_is_over(page: Page, slow: Tool) -> None:
-    page.goto("/tools/slow/")
+    page.goto("/tools/slow/call/")
     page.locator("[name='p.seconds']").fill("4")
     page.locator("#run").click()
-    expect(page.locator("#result .chip[data-status=Running]")).to_be_visible()
-    expect(page.locator("#result .chip[data-status=Success]")).to_be_visible()
+    expect(page.locator("#answer .chip[data-status=Running]")).to_be_visible()
+    expect(page.locator("#answer .chip[data-status=Success]:not(.big)")).to_be_visible()
 
 
 def test_a_wrong_field_is_led_to(page: Page, slow: Tool) -> None:
-    page.goto("/tools/slow/")
+    page.goto("/tools/slow/call/")
     page.locator("[name='p.seconds']").fill("long")
     page.locator("#run").click()
     expect(page.locator("[data-note=flaw-seconds]")).to_be_visible()
@@ -119,10 +119,10 @@ def test_a_wrong_field_is_led_to(page: Page, slow: Tool) -> None:
 
 @pytest.mark.parametrize("page", [BARE], indirect=True)
 def test_a_try_works_without_javascript(page: Page, slow: Tool) -> None:
-    page.goto("/tools/slow/")
+    page.goto("/tools/slow/call/")
     page.locator("[name='p.seconds']").fill("0.1")
     page.locator("#run").click()
-    expect(page.locator("#result .chip[data-status=Success]")).to_be_visible()
+    expect(page.locator("#answer .chip[data-status=Success]:not(.big)")).to_be_visible()
 
 
 def call(place: Organization, seconds: float) -> Execution:

@@ -39,7 +39,7 @@ def go(page: Page, address: str) -> None:
 
 def ran(page: Page) -> Locator:
     """That a try of a tool succeeded."""
-    return page.locator("#result .result-line .chip[data-status=Success]")
+    return page.locator("#answer .result-line .chip[data-status=Success]:not(.big)")
 
 
 def followed(page: Page, wanted: Locator) -> None:
@@ -68,10 +68,11 @@ def test_from_the_first_login_to_the_first_call(
     page.locator("a.brand").click()
     page.locator("[data-note=no-calls] a[href='/']").click()
     page.locator("a[href='/tools/read_file/']").click()
+    page.locator(".tabs a[href$='/call/']").click()
     page.locator("[name='p.path']").fill("notes.txt")
     page.locator("#run").click()
     expect(ran(page)).to_be_visible(timeout=SLOWLY)
-    expect(page.locator("#result")).to_contain_text("Return the torque wrench.")
+    expect(page.locator("#answer")).to_contain_text("Return the torque wrench.")
     page.locator("a.brand").click()
     expect(page.locator("#usage-charts")).to_be_visible()
 
@@ -88,10 +89,11 @@ def test_a_server_of_others_is_connected_and_its_tool_called(
         page.locator("[name^=name-]").fill("repeat")
         page.locator("[name=do][value=write]").click()
         page.get_by_role("link", name="repeat").click()
+        page.locator(".tabs a[href$='/call/']").click()
         page.locator("[name='p.rest']").fill('{"text": "hello over there"}')
         page.locator("#run").click()
         expect(ran(page)).to_be_visible(timeout=SLOWLY)
-        expect(page.locator("#result")).to_contain_text("hello over there")
+        expect(page.locator("#answer")).to_contain_text("hello over there")
 
 
 @EVERYWHERE
