@@ -2,10 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
+from itertools import chain
 from typing import Any
+from unittest import mock
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from audit.models import AuditRecord
 from config.external_servers import read_stdio_servers
@@ -15,6 +21,8 @@ from tests.stubs.mcp import Tool as Stub
 from tests.ui.conftest import Grant
 from tests.ui.pages import codes, fields, htmx, inline_code, notes, text
 from tests.ui.sources import server
+from tools.catalog import actions
+from tools.catalog.mcp import mcp_import
 from tools.catalog.mcp.mcp_catalog import catalog_servers
 from tools.catalog.mcp.mcp_values import opened_values
 from tools.catalog.mcp.upstreams import client_pool
@@ -27,6 +35,7 @@ FORM = {
     "remote_name": "",
 }  # fmt: skip
 SECRET = {"headers-0-name": "X-Key", "headers-0-kind": "value", "headers-0-value": "swordfish"}
+PIN = "sha256:" + "0" * 64
 HOSTILE = "<script>alert(1)</script>\u202e\u200b"
 
 
@@ -384,3 +393,75 @@ def test_what_differs_upstream_is_bounded_and_listed_by_pages(
     page = refreshed(admin_client, far)
     assert page.count('<article class="difference">') == MOST_SHOWN
     assert notes(page)["more-differing"][0].startswith("2 ")
+
+
+def list_many(organization: Organization, count: int) -> McpServer:
+    """A server that lists so many tools, of which two are imported and differ."""
+    row = server(organization, "far", "https://mcp.example/mcp")
+    row.snapshot = [
+        {"name": f"t-{at:03}", "description": "d", "inputSchema": {"type": "object"}}
+        for at in range(count)
+    ]
+    row.snapshot_at = timezone.now()
+    row.save()
+    for name, pin in (("t-007", PIN), ("lost", PIN)):
+        factories.register(organization, {
+            "name": f"our-{name}", "type": "mcp-tool", "description": "d",
+            "implementation": {"server": row.name, "tool": name, "pin": pin},
+        })  # fmt: skip
+    return row
+
+
+def find_names(page: str) -> list[str]:
+    rows = page.partition('id="its-tools"')[2]
+    return re.findall(r'<th scope="row"><span class="mono exact">([^<]*?)\s*</span>', rows)
+
+
+def test_the_tools_of_a_server_are_pages_and_only_what_is_shown_is_read(
+    admin_client: Client, organization: Organization
+) -> None:
+    """Review 1.17."""
+    list_many(organization, 120)
+    with mock.patch.object(
+        mcp_import, "find_suspicions", wraps=mcp_import.find_suspicions
+    ) as looked:
+        page = text(admin_client.get("/servers/far/"))
+        assert looked.call_count == 50 + 2  # the rows, and what differs
+    named = [find_names(page)]
+    assert named[0][:3] == ["t-007", "lost", "t-000"] and "121 tools" in notes(page)["count"][0]
+    while found := re.search(r'id="next"[^>]* href="([^"]*)"', page):
+        page = text(admin_client.get(unescape(found[1])))
+        named.append(find_names(page))
+    assert [len(one) for one in named] == [50, 50, 21] and len({*chain(*named)}) == 121
+    assert find_names(text(admin_client.get("/servers/far/?sort=-tool")))[:2] == ["t-119", "t-118"]
+    assert find_names(text(admin_client.get("/servers/far/?q=t-11"))) == [
+        f"t-11{at}" for at in range(10)
+    ]
+    lines = b"".join(admin_client.get("/servers/far/?format=csv").streaming_content).splitlines()
+    assert len(lines) == 1 + 121 and lines[1] == b"t-007,our-t-007,changed"
+
+
+def test_tools_of_a_later_page_are_picked_and_reviewed(
+    admin_client: Client, organization: Organization
+) -> None:
+    list_many(organization, 120)
+    keys = re.findall(r'name="pick" value="(\w+)"', text(admin_client.get("/servers/far/?page=3")))
+    review = text(admin_client.post("/servers/far/import", {"pick": keys, "do": "review"}))
+    assert len(keys) == 21 and re.findall(r'name="pick" value="(\w+)"', review) == keys
+
+
+def test_the_list_of_servers_reads_no_tool_that_it_has_counted(
+    admin_client: Client, organization: Organization
+) -> None:
+    """Review 1.17."""
+    list_many(organization, 3)
+    shown = [admin_client.get("/servers/")]
+    with CaptureQueriesContext(connection) as asked:
+        shown.append(admin_client.get("/servers/"))
+    assert not [
+        one for one in asked if "implementation" in one["sql"] or '"snapshot"' in one["sql"]
+    ]
+    assert [notes(one)["to-review"] for one in shown] == [["2"], ["2"]]
+    lost = Tool.objects.get(organization=organization, name="our-lost")
+    actions.delete_tool(tool=lost, by=factories.actor(organization))
+    assert notes(admin_client.get("/servers/"))["to-review"] == ["1"]

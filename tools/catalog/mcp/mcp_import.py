@@ -1,7 +1,9 @@
 """Imports chosen tools from the tool list of an MCP server."""
 
+import hashlib
 import json
 import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +64,26 @@ class McpImportItem:
         return shown | {"errors": self.errors}
 
 
+@dataclass(frozen=True)
+class ToolChange:
+    """How a tool of a server compares with the approved one. `name` is its name in the catalog,
+    where it is imported."""
+
+    tool: str
+    name: str | None
+    change: str  # changed, gone, unpinned, new or same
+
+    @property
+    def differs(self) -> bool:
+        return self.change in {"changed", "gone"}
+
+    @property
+    def key(self) -> str:
+        """What forms call it: independent of the name that the server gives it."""
+        identity = f"{self.name or ''}\n{self.tool}".encode(errors="replace")
+        return hashlib.sha256(identity).hexdigest()[:16]
+
+
 def of_row(row: McpServer) -> CatalogServer:
     credentials = {one.owner: Values.from_row(one) for one in row.credentials.all()}
     consented = {one.owner: Authorized.from_row(one) for one in row.authorizations.all()}
@@ -119,52 +141,61 @@ def _keep(
 ) -> McpServer:
     Organization.objects.next_revision(row.organization_id)
     row.refresh_from_db()
-    before, now = _digests(row.snapshot or []), timezone.now()
+    before, now = list_digests(row.snapshot or []), timezone.now()
     row.snapshot, row.snapshot_at, row.last_seen_at, row.findings = tools, now, now, findings
     row.protocol, row.protocol_at, row.last_error, row.dead_since = protocol, now, "", None
     kept = ["snapshot", "snapshot_at", "last_seen_at", "findings", "protocol", "protocol_at"]
     row.save(update_fields=[*kept, "last_error", "dead_since"])
-    said = dict(changes_between(before, _digests(tools)))
+    said = dict(changes_between(before, list_digests(tools)))
     record(Event.MCP_SERVER_REFRESH, by=by, outcome=Outcome.CHANGED, subject=row.name, details=said)
     return row
 
 
-def _digests(tools: list[dict[str, Any]]) -> dict[str, str]:
+def list_digests(tools: list[dict[str, Any]]) -> dict[str, str]:
+    """By the name of each listed tool."""
     return {raw["name"]: approval_digest(raw) for raw in tools}
 
 
-def difference(row: McpServer) -> list[dict[str, Any]]:
-    """Of the latest list from what was approved: one entry a tool, field by field."""
+def tool_changes(row: McpServer, digests: Mapping[str, str]) -> list[ToolChange]:
+    """Of each imported tool, by name, then of each new one. `digests` are of the latest list, and
+    no definition is read."""
+    at = "version__definition__implementation__"
+    rows = tools_of(row).order_by("name").values_list("name", f"{at}tool", f"{at}pin")
+    found = [ToolChange(tool, name, _change(digests.get(tool), pin)) for name, tool, pin in rows]
+    taken = {one.tool for one in found}
+    return found + [ToolChange(tool, None, "new") for tool in digests if tool not in taken]
+
+
+def difference(row: McpServer, of: Sequence[ToolChange] | None = None) -> list[dict[str, Any]]:
+    """Of the latest list from what was approved: one entry a tool, field by field. `of` are the
+    tools that it is asked about; None: all."""
+    changes = tool_changes(row, list_digests(row.snapshot or [])) if of is None else of
     listed = {raw["name"]: raw for raw in row.snapshot or []}
-    found: list[dict[str, Any]] = []
-    taken: set[str] = set()
-    for tool in tools_of(row).select_related("version").order_by("name"):
-        implementation = tool.version.definition["implementation"]
-        taken.add(implementation["tool"])
-        approved = tool.version.definition["metadata"].get(UPSTREAM)
-        seen = listed.get(implementation["tool"])
-        found.append(_entry(tool, implementation, approved, seen))
-    found += [
-        {"tool": name, "name": None, "change": "new", "fields": _fields({}, raw)}
-        | {"suggested": suggested(raw), "digest": review_digest(raw)}
-        | {"suspicions": find_suspicions(raw)}
-        for name, raw in listed.items()
-        if name not in taken
+    names = [one.name for one in changes if one.change == "changed"]
+    approved = dict(
+        tools_of(row).filter(name__in=names).values_list("name", "version__definition__metadata")
+    )
+    return [
+        _entry(one, approved.get(one.name, {}).get(UPSTREAM), listed.get(one.tool))
+        for one in changes
     ]
-    return found
 
 
-def _entry(tool: Tool, implementation: Any, approved: Any, seen: Any) -> dict[str, Any]:
-    pin = implementation.get("pin")
-    if seen is None:
-        change = "gone"
-    elif pin is None:
-        change = "unpinned"
-    else:
-        change = "same" if approval_digest(seen) == pin else "changed"
-    fields = _fields(approved or {}, seen or {}) if change == "changed" else []
-    entry = {"tool": implementation["tool"], "name": tool.name, "change": change, "fields": fields}
-    return entry | {
+def _change(digest: str | None, pin: str | None) -> str:
+    if digest is None:
+        return "gone"
+    if pin is None:
+        return "unpinned"
+    return "same" if digest == pin else "changed"
+
+
+def _entry(one: ToolChange, approved: Any, seen: Any) -> dict[str, Any]:
+    differs = one.change in {"changed", "new"}
+    return {
+        "tool": one.tool,
+        "name": one.name,
+        "change": one.change,
+        "fields": _fields(approved or {}, seen or {}) if differs else [],
         "suggested": suggested(seen or {}),
         "digest": seen and review_digest(seen),
         "suspicions": find_suspicions(seen or {}),

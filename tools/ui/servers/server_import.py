@@ -2,11 +2,12 @@
 The user reviews the full definitions of the selected tools, then imports them. If the server's list
 changed meanwhile, it is shown again and nothing is imported."""
 
-import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.contrib import messages
@@ -18,7 +19,15 @@ from django.views.decorators.http import require_POST
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_import, mcp_servers
-from tools.catalog.mcp.mcp_import import McpImportItem, difference, local_name, suggested
+from tools.catalog.mcp.mcp_import import (
+    McpImportItem,
+    ToolChange,
+    difference,
+    list_digests,
+    local_name,
+    suggested,
+    tool_changes,
+)
 from tools.definitions.mcp.listed_tools import review_digest
 from tools.definitions.texts.lookalikes import make_visible
 from tools.definitions.vocabulary import Delivery
@@ -47,13 +56,26 @@ _ANNOTATION_TEXTS = {
     "idempotent": "says it may be repeated",
     "requires_confirmation": "says it may destroy",
 }
+_RANKS = ("changed", "gone", "unpinned", "new", "same")
+_MOST_READ = 200  # lists of tools that a process keeps
+
+
+@dataclass(frozen=True)
+class ServerToolList:
+    """The tools that a server lists, each by its name with its digest."""
+
+    count: int
+    digests: dict[str, str]
+
+
+_read: dict[tuple[UUID, datetime | None], ServerToolList | None] = {}
 
 
 @dataclass(frozen=True)
 class ListedTool:
     """A tool as its server lists it now; `ours` is its name in the catalog, if it is imported."""
 
-    key: str  # prefix of its form fields: independent of the name that the server gives it
+    key: str  # prefix of its form fields
     tool: str
     ours: str
     change: str
@@ -62,10 +84,6 @@ class ListedTool:
     annotation: str
     suspicions: list[str]
     fields: list[tuple[str, list[VisiblePiece], list[VisiblePiece]]] = field(default_factory=list)
-
-    @property
-    def differs(self) -> bool:
-        return self.change in {"changed", "gone"}
 
 
 @dataclass(frozen=True)
@@ -159,13 +177,33 @@ def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("server", name=row.name)
 
 
-def listed_tools(row: McpServer) -> list[ListedTool]:
-    """Changed tools first, then new ones, then the rest."""
+def find_changes(row: McpServer) -> list[ToolChange]:
+    """Of each tool that the server lists; none of a server that was not asked yet."""
+    listed = load_tool_lists([row])[row.pk]
+    return [] if listed is None else tool_changes(row, listed.digests)
+
+
+def listed_tools(row: McpServer, changes: Sequence[ToolChange]) -> list[ListedTool]:
+    """These tools, as a page shows them."""
     raws = {raw["name"]: raw for raw in row.snapshot or ()}
-    entries = difference(row) if row.snapshot is not None else []
-    found = [_listed_tool(one, raws.get(one["tool"])) for one in entries]
-    rank = {"changed": 0, "gone": 1, "unpinned": 2, "new": 3, "same": 4}
-    return sorted(found, key=lambda one: (rank[one.change], one.tool, one.ours))
+    return [
+        _listed_tool(one.key, entry, raws.get(one.tool))
+        for one, entry in zip(changes, difference(row, changes), strict=True)
+    ]
+
+
+def load_tool_lists(rows: list[McpServer]) -> dict[UUID, ServerToolList | None]:
+    """What each server lists. A process reads a list once, in one statement with the others, and
+    not again before the server gave another."""
+    unread = [row.pk for row in rows if row.snapshot_at and (row.pk, row.snapshot_at) not in _read]
+    for pk, at, tools in McpServer.objects.filter(pk__in=unread).values_list(
+        "pk", "snapshot_at", "snapshot"
+    ):
+        _read[pk, at] = None if tools is None else ServerToolList(len(tools), list_digests(tools))
+    found = {row.pk: _read.get((row.pk, row.snapshot_at)) for row in rows if row.snapshot_at}
+    while len(_read) > _MOST_READ:
+        del _read[next(iter(_read))]
+    return dict.fromkeys([row.pk for row in rows]) | found
 
 
 def _selected_tools(
@@ -174,7 +212,9 @@ def _selected_tools(
     """Those that the server lists, whose fields are added to `fields`."""
     if len(keys) > MOST_SELECTED:
         raise Malformed(f"At most {MOST_SELECTED} tools are imported at once; pick fewer.")
-    found = [one for one in listed_tools(row) if one.key in {*keys} and one.change != "gone"]
+    picked = {*keys}
+    changes = [one for one in find_changes(row) if one.change != "gone" and one.key in picked]
+    found = listed_tools(row, sorted(changes, key=order_of))
     tools = mcp_servers.tools_of(row).select_related("version")
     ours = {tool.name: tool for tool in tools.filter(name__in=[one.ours for one in found])}
     raws = {raw["name"]: raw for raw in row.snapshot or ()}
@@ -188,17 +228,21 @@ def _selected_tools(
     return selected
 
 
-def _listed_tool(entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
-    raw, ours = raw or {}, entry["name"] or ""
-    identity = f"{ours}\n{entry['tool']}".encode(errors="replace")
+def order_of(one: ToolChange) -> str:
+    """Changed tools first, then new ones, then the rest."""
+    return f"{_RANKS.index(one.change)} {one.tool}".strip()
+
+
+def _listed_tool(key: str, entry: dict[str, Any], raw: dict[str, Any] | None) -> ListedTool:
+    raw = raw or {}
     about = str(raw.get("description") or "")
     cut = "…" if len(about) > LONGEST_DESCRIPTION else ""
     suggestions = suggested(raw)
     annotation = str(suggestions.get("delivery") or next(iter(suggestions), ""))
     return ListedTool(
-        key=hashlib.sha256(identity).hexdigest()[:16],
+        key=key,
         tool=entry["tool"],
-        ours=ours,
+        ours=entry["name"] or "",
         change=entry["change"],
         title=visible_pieces(entry["tool"]),
         about=visible_pieces(about[:LONGEST_DESCRIPTION] + cut),

@@ -1,7 +1,7 @@
 """`/servers/`: MCP servers, their health, and the tools imported from them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,15 +14,23 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
 from tools.catalog.mcp import mcp_import, mcp_servers
+from tools.catalog.mcp.mcp_import import ToolChange
 from tools.catalog.mcp.mcp_tokens import owner_text
 from tools.catalog.mcp.upstreams import client_pool
-from tools.definitions.mcp.listed_tools import approval_digest
+from tools.definitions.callers import Caller
 from tools.definitions.vocabulary import ToolType
 from tools.errors import Unavailable
 from tools.models import CredentialScope, McpServer, Tool, ToolStatus, Transport
 from tools.shapes.catalog import mcp_server_shape
 from tools.ui.display import SourceStatus, VisiblePiece, visible_pieces
-from tools.ui.servers.server_import import ListedTool, listed_tools
+from tools.ui.servers.server_import import (
+    ListedTool,
+    ServerToolList,
+    find_changes,
+    listed_tools,
+    load_tool_lists,
+    order_of,
+)
 from tools.web.listing import Column, Filters, Listing, choice_field, search_field
 from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
@@ -46,19 +54,17 @@ TOOL_CHANGES = {
     "new": "new",
     "same": "as approved",
 }
-_MOST_READ = 200  # lists of tools that a process keeps
+_MOST_COUNTED = 1_000  # servers of which a process keeps the counts
 _STATUS_CHIPS = {"alive": ("answers", "active"), "unknown": ("not asked yet", "pending")}
 
 
 @dataclass(frozen=True)
-class ServerToolList:
-    """The tools that a server lists, each by its name with its digest."""
-
-    count: int
-    digests: dict[str, str]
+class ServerToolCounts:
+    imported: int = 0
+    waiting: int = 0  # tools that differ from their approved definition
 
 
-_read: dict[tuple[UUID, datetime | None], ServerToolList | None] = {}
+_counted: dict[tuple[UUID, int], ServerToolCounts] = {}  # by server and revision of the catalog
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,7 @@ class McpServerRow:
     error: list[VisiblePiece]
     breaker: bool
     listed: int | None
-    imported: int
-    waiting: int  # tools that differ from their approved definition
+    tools: ServerToolCounts
 
 
 class ServerFilters(Filters):
@@ -88,8 +93,8 @@ class ServerListing(Listing):
         Column("state", "State", lambda row: row.status.word),
         Column("transport", "Transport", lambda row: row.transport, sort="transport"),
         Column("lists", "Lists", lambda row: row.listed, css="number"),
-        Column("imported", "Imported", lambda row: row.imported, css="number"),
-        Column("to_review", "Changed upstream", lambda row: row.waiting),
+        Column("imported", "Imported", lambda row: row.tools.imported, css="number"),
+        Column("to_review", "Changed upstream", lambda row: row.tools.waiting),
     ]
 
     def rows(self) -> QuerySet[McpServer]:
@@ -99,8 +104,9 @@ class ServerListing(Listing):
         return rows.defer("snapshot", "findings")
 
     def prepare(self, rows: list[McpServer]) -> list[McpServerRow]:
-        pins, lists = _load_pins(self.request, rows), load_tool_lists(rows)
-        return [_server_row(row, pins.get(row.name, []), lists[row.pk]) for row in rows]
+        lists = load_tool_lists(rows)
+        counts = _count_tools(self.caller, rows, lists)
+        return [_server_row(row, counts[row.pk], lists[row.pk]) for row in rows]
 
     def mark(self, row: McpServer) -> str:
         moments = (row.dead_since, row.last_seen_at, row.snapshot_at)
@@ -128,15 +134,15 @@ class ServerToolFilters(Filters):
 
 
 class ServerToolListing(Listing):
-    """What a server lists, on its page: changed tools first, then new ones, then the rest."""
+    """What a server lists, on its page. Only the tools that are shown are read whole."""
 
-    view, template, noun = "server", SERVER_TEMPLATE, "tool"
+    view, template, noun, order = "server", SERVER_TEMPLATE, "tool", "state"
     filters, page_size, place = ServerToolFilters, 50, "key"
     results = f"{SERVER_TEMPLATE}#results"
 
     def __init__(self, request: PageRequest, server: McpServer) -> None:
         self.server, self.may_import = server, may(request.caller, "add_tool")
-        self.tools = listed_tools(server)
+        self.changes = find_changes(server)
         super().__init__(request)
 
     def build(self) -> None:
@@ -144,21 +150,24 @@ class ServerToolListing(Listing):
         pick = [Column("pick", "Pick all on this page")] if self.may_import else []
         self.columns = [
             *pick,
-            Column("tool", "Tool", lambda one: one.tool),
-            Column("here", "Here", lambda one: one.ours),
-            Column("state", "State", lambda one: one.change),
+            Column("tool", "Tool", lambda one: one.tool, sort=lambda one: one.tool.strip()),
+            Column("here", "Here", lambda one: one.ours, sort=lambda one: one.name or ""),
+            Column("state", "State", lambda one: one.change, sort=order_of),
         ]
 
-    def rows(self) -> list[ListedTool]:
+    def rows(self) -> list[ToolChange]:
         words, change = self.values.get("q", "").lower(), self.values.get("change", "")
         return [
             one
-            for one in self.tools
-            if change in ("", one.change) and words in f"{one.tool} {one.ours}".lower()
+            for one in self.changes
+            if change in ("", one.change) and words in f"{one.tool} {one.name or ''}".lower()
         ]
 
+    def prepare(self, rows: list[ToolChange]) -> list[ListedTool]:
+        return listed_tools(self.server, rows)
+
     def context(self) -> dict[str, Any]:
-        return _server_context(self.request, self.server, self.tools)
+        return _server_context(self.request, self.server, self.changes)
 
 
 @require_safe
@@ -169,9 +178,10 @@ def server_page(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _server_context(
-    request: PageRequest, row: McpServer, tools: list[ListedTool]
+    request: PageRequest, row: McpServer, changes: list[ToolChange]
 ) -> dict[str, Any]:
-    caller, differing = request.caller, [one for one in tools if one.differs]
+    caller = request.caller
+    differing = sorted((one for one in changes if one.differs), key=order_of)
     return {
         "row": row,
         "transport": TRANSPORTS[Transport(row.transport)],
@@ -179,9 +189,9 @@ def _server_context(
         "source_status": server_status(row),
         "error": visible_pieces(row.last_error),
         "breaker": _is_breaker_open(row),
-        "differing": differing[:MOST_SHOWN],
+        "differing": listed_tools(row, differing[:MOST_SHOWN]),
         "more_differing": len(differing) - len(differing[:MOST_SHOWN]),
-        "new": sum(one.change == "new" for one in tools),
+        "new": sum(one.change == "new" for one in changes),
         "refused": _tool_findings(row, "refused"),
         "repaired": _tool_findings(row, "repaired"),
         "most_shown": MOST_SHOWN,
@@ -271,14 +281,8 @@ def _is_breaker_open(row: McpServer) -> bool:
 
 
 def _server_row(
-    row: McpServer, pins: list[tuple[str, str, str]], listed: "ServerToolList | None"
+    row: McpServer, tools: ServerToolCounts, listed: ServerToolList | None
 ) -> McpServerRow:
-    waiting = [
-        tool
-        for tool, pin, status in pins
-        if status == ToolStatus.QUARANTINED
-        or (listed is not None and _differs_from_pin(listed.digests.get(tool), pin))
-    ]
     return McpServerRow(
         row=row,
         transport=TRANSPORTS[Transport(row.transport)],
@@ -286,37 +290,39 @@ def _server_row(
         error=visible_pieces(row.last_error) if row.dead_since else [],
         breaker=_is_breaker_open(row),
         listed=None if listed is None else listed.count,
-        imported=len(pins),
-        waiting=len(waiting),
+        tools=tools,
     )
 
 
-def _differs_from_pin(digest: str | None, pin: str) -> bool:
-    return digest is None or bool(pin and digest != pin)
+def _count_tools(
+    caller: Caller, rows: list[McpServer], lists: Mapping[UUID, ServerToolList | None]
+) -> dict[UUID, ServerToolCounts]:
+    """By server. A process counts once for each revision of the catalog: an import, a decision and
+    a refreshed list make another."""
+    uncounted = [row for row in rows if (row.pk, caller.revision) not in _counted]
+    pins = _load_pins(caller, uncounted) if uncounted else {}
+    for row in uncounted:
+        own, listed = pins.get(row.name, []), lists[row.pk]
+        waiting = sum(_waits(listed, *pin) for pin in own)
+        _counted[row.pk, caller.revision] = ServerToolCounts(len(own), waiting)
+    found = {row.pk: _counted[row.pk, caller.revision] for row in rows}
+    while len(_counted) > _MOST_COUNTED:
+        del _counted[next(iter(_counted))]
+    return found
 
 
-def load_tool_lists(rows: list[McpServer]) -> "dict[UUID, ServerToolList | None]":
-    """What each server lists. A process reads a list once, in one statement with the others, and
-    not again before the server gave another."""
-    unread = [row.pk for row in rows if row.snapshot_at and (row.pk, row.snapshot_at) not in _read]
-    for pk, at, tools in McpServer.objects.filter(pk__in=unread).values_list(
-        "pk", "snapshot_at", "snapshot"
-    ):
-        digests = {raw["name"]: approval_digest(raw) for raw in tools or ()}
-        _read[pk, at] = None if tools is None else ServerToolList(len(tools), digests)
-    found = {row.pk: _read.get((row.pk, row.snapshot_at)) for row in rows if row.snapshot_at}
-    while len(_read) > _MOST_READ:
-        del _read[next(iter(_read))]
-    return dict.fromkeys([row.pk for row in rows]) | found
+def _waits(listed: ServerToolList | None, tool: str, pin: str, status: str) -> bool:
+    if status == ToolStatus.QUARANTINED:
+        return True
+    digest = listed.digests.get(tool) if listed else None
+    return listed is not None and (digest is None or bool(pin and digest != pin))
 
 
-def _load_pins(
-    request: PageRequest, servers: list[McpServer]
-) -> dict[str, list[tuple[str, str, str]]]:
+def _load_pins(caller: Caller, servers: list[McpServer]) -> dict[str, list[tuple[str, str, str]]]:
     """By server: the upstream name, approved pin and status of each imported tool."""
     at = "version__definition__implementation__"
     rows = Tool.objects.present().filter(
-        organization_id=request.caller.organization_id,
+        organization_id=caller.organization_id,
         type=ToolType.MCP,
         **{f"{at}server__in": [one.name for one in servers]},
     )
