@@ -1,6 +1,8 @@
 """The pages of tool services: who is there, what was announced, and who decided."""
 
 import json
+import re
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -11,7 +13,7 @@ from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tests.ui.sources import Author, announced_tool, lease
 from tools.models import Organization, Tool, ToolService
-from tools.ui.servers.services import service_status
+from tools.ui.servers.services import ServiceToolListing, service_status
 
 FORM = {
     "id": "rag", "request_queue": "q", "response_queue": "r",
@@ -185,3 +187,29 @@ def test_who_may_look_looks_and_changes_nothing(client_of: Grant, author: Author
     assert refused.status_code == 403
     for place in ("new/", "jokes/edit/", "jokes/remove/"):
         assert client.post(f"/services/{place}", FORM).status_code == 403
+
+
+def test_the_tools_of_a_service_are_pages(
+    admin_client: Client, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Review 1.17."""
+    monkeypatch.setattr(ServiceToolListing, "page_size", 10)
+    author.approved("jokes", [announced_tool(f"t-{at:02}", "jokes") for at in range(12)])
+    page = text(admin_client.get("/services/jokes/"))
+    assert page.count('<a class="name" href="/tools/t-') == 10
+    assert notes(page)["range"] == ["1 to 10 of 12 tools"]
+    [following] = re.findall(r'id="next"[^>]* href="([^"]*)"', page)
+    last = text(admin_client.get(unescape(following)))
+    assert last.count('<a class="name" href="/tools/t-') == 2
+    found = text(admin_client.get("/services/jokes/", {"q": "T-07"}))
+    assert found.count('<a class="name" href="/tools/t-') == 1
+
+
+def test_a_decision_on_what_was_not_read_shows_the_page_again(
+    admin_client: Client, author: Author
+) -> None:
+    row = author.says("jokes", [announced_tool("tell", "jokes")])
+    author.says("jokes", [announced_tool("tell", "jokes", description="Tells two.")])
+    sent = {"do": "approve", "digest": row.announced_digest}
+    answer = admin_client.post("/services/jokes/decide", sent)
+    assert answer.status_code == 409 and "announced-since" in notes(answer)

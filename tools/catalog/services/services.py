@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from audit.actions import Actor, difference, record
 from audit.events import Event, Outcome
@@ -114,14 +115,14 @@ def check_tools(
     _refuse(unfit, f"Tools of the service {row.name} would no longer fit it")
 
 
-def tools_of(row: ToolService) -> list[Tool]:
+def tools_of(row: ToolService) -> QuerySet[Tool]:
     """Those whose current version names the service."""
     present = Tool.objects.present().filter(
         organization=row.organization_id,
         type=ToolType.SERVICE,
         version__definition__implementation__service=row.name,
     )
-    return list(present.select_related("version", "organization"))
+    return present.select_related("version", "organization")
 
 
 def fill(row: ToolService, said: Descriptor) -> None:

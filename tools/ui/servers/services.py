@@ -12,7 +12,6 @@ import redis
 from django import forms
 from django.contrib import messages
 from django.db.models import Count, QuerySet
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -148,32 +147,48 @@ def _services(request: PageRequest) -> QuerySet[ToolService]:
     return ToolService.objects.filter(organization_id=request.caller.organization_id)
 
 
+class ServiceToolFilters(Filters):
+    q = search_field("Name")
+
+
+class ServiceToolListing(Listing):
+    """The tools of a service, on its page."""
+
+    view, template, noun, order, place = "service", SERVICE_TEMPLATE, "tool", "tool", "name"
+    filters, page_size, results = ServiceToolFilters, PAGE_SIZE, f"{SERVICE_TEMPLATE}#results"
+    columns = [
+        Column("tool", "Tool", lambda tool: tool.name, sort="name"),
+        Column("state", "State", lambda tool: tool.status, sort="status"),
+    ]
+
+    def __init__(self, request: PageRequest, service: ToolService) -> None:
+        self.service = service
+        super().__init__(request)
+
+    def rows(self) -> QuerySet[Tool]:
+        rows = tools_of(self.service)
+        return rows.filter(name__icontains=words) if (words := self.values.get("q")) else rows
+
+    def context(self) -> dict[str, Any]:
+        row, life = self.service, queue_status(self.service)
+        return {
+            "row": row,
+            "source_status": service_status(row, life),
+            "life": life,
+            "review": review_announcement(row) if row.announced else None,
+            "waits": row.announced and row.status != ServiceStatus.APPROVED,
+            "calls": _recent_calls(self.request, row),
+            "may_change": may(self.caller, "change_toolservice"),
+            "may_delete": may(self.caller, "delete_toolservice"),
+        }
+
+
 @require_safe
 @page
-def service_page(request: PageRequest, name: str) -> HttpResponse:
+def service_page(request: PageRequest, name: str) -> HttpResponseBase:
     require(request.caller, "view_toolservice")
-    return render_service(request, find_service(request.user.organization, name))
-
-
-def render_service(
-    request: PageRequest, row: ToolService, *, stale: bool = False, status: int = 200
-) -> HttpResponse:
-    life = queue_status(row)
-    tools = sorted(tools_of(row), key=lambda tool: tool.name)
-    waits = row.announced and row.status != ServiceStatus.APPROVED
-    context = {
-        "row": row,
-        "source_status": service_status(row, life),
-        "life": life,
-        "tools": tools,
-        "review": review_announcement(row, tools) if row.announced else None,
-        "waits": waits,
-        "stale": stale,
-        "calls": _recent_calls(request, [tool.name for tool in tools]),
-        "may_change": may(request.caller, "change_toolservice"),
-        "may_delete": may(request.caller, "delete_toolservice"),
-    }
-    return render(request, SERVICE_TEMPLATE, context, status=status)
+    row = find_service(request.user.organization, name)
+    return ServiceToolListing(request, row).respond()
 
 
 def service_status(row: ToolService, life: ToolServiceQueueStatus | None) -> SourceStatus:
@@ -213,7 +228,7 @@ def queue_statuses(rows: Sequence[ToolService]) -> dict[Any, ToolServiceQueueSta
     return found | {row.pk: life for row, life in zip(asked, lives, strict=True)}
 
 
-def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementReview:
+def review_announcement(row: ToolService) -> AnnouncementReview:
     text = visible_pieces(row.announcement)
     hidden, mixed = sum(bool(piece.name) for piece in text), mixed_words(row.announcement)
     try:
@@ -221,7 +236,8 @@ def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementRevi
     except InvalidDefinition as error:
         return AnnouncementReview(error.message, text, hidden, mixed)
     named = {one["name"] for one in said.tools}
-    there = {tool.name: tool for tool in tools}
+    there = {tool.name: tool for tool in tools_of(row).filter(name__in=named)}
+    retired = tools_of(row).exclude(name__in=named) if named else Tool.objects.none()
     return AnnouncementReview(
         flaw="",
         document=text,
@@ -230,7 +246,7 @@ def review_announcement(row: ToolService, tools: list[Tool]) -> AnnouncementRevi
         mixed=mixed or mixed_words(pretty([*said.tools])),
         service=_service_differences(row, said),
         tools=[_compare_tool(one, there.get(one["name"])) for one in said.tools],
-        retired=sorted(set(there) - named) if named else [],
+        retired=[*retired.order_by("name").values_list("name", flat=True)],
     )
 
 
@@ -256,7 +272,9 @@ def decide_announcement(request: PageRequest, name: str) -> HttpResponseBase:
     except Conflict as conflict:
         if conflict.code == "digest_differs":
             fresh = services.find_service(request.user.organization, name)
-            return render_service(request, fresh, stale=True, status=409)
+            response = ServiceToolListing(request, fresh).respond(stale=True)
+            response.status_code = conflict.http_status
+            return response
         messages.error(request, conflict.message, extra_tags=conflict.code)
     except InvalidDefinition as error:
         messages.error(request, _error_text(error))
@@ -434,13 +452,13 @@ def _tools_by_service(request: PageRequest, services: list[ToolService]) -> dict
     return found
 
 
-def _recent_calls(request: PageRequest, names: list[str]) -> list[tuple[str, int]] | None:
+def _recent_calls(request: PageRequest, row: ToolService) -> list[tuple[str, int]] | None:
     """Calls of the last hour by result; None for users who may not view executions."""
     if not may(request.caller, "view_execution"):
         return None
     rows = Execution.objects.filter(
         organization_id=request.caller.organization_id,
-        tool_name__in=names,
+        tool_name__in=tools_of(row).values("name"),
         created_at__gte=timezone.now() - RECENT,
     )
     return list(rows.order_by("status").values_list("status").annotate(Count("pk")))
