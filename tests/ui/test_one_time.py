@@ -139,9 +139,8 @@ def test_each_action_is_done_once_by_a_form_that_is_sent_twice(
 CALLS_A_TOOL = {"tool-call", "playground", "tool-try"}  # tests/ui/playground
 LOGS_OUT = {"logout", "profile-session-end"}  # the second one leads to the login
 PROVES = {"factor-app", "login", "login-again", "profile-password", "second-factor"}
-CALLS_ANOTHER = {"channel-test"}  # the answer is what came of it
 LISTS_OF_ADMIN = "_changelist"  # actions on rows: the second one says that nothing changed
-ANSWERED_OTHERWISE = CALLS_A_TOOL | CALLS_ANOTHER | LOGS_OUT | PROVES
+ANSWERED_OTHERWISE = CALLS_A_TOOL | LOGS_OUT | PROVES
 # Shown in states that no page of the test is in, or by another way than a form.
 ELSEWHERE = {
     "agent-request-new",  # where there is a model

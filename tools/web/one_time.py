@@ -73,7 +73,7 @@ def act_once(request: "PageRequest", act: Callable[[], HttpResponseBase]) -> Htt
     return response
 
 
-def done_here(response: HttpResponse) -> HttpResponse:
+def done_here[Shown: HttpResponseBase](response: Shown) -> Shown:
     """The answer shows the form again, though its action is done: sent again, the form is
     `repeated`, and its view does not act."""
     setattr(response, _DONE_HERE, True)

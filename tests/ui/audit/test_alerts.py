@@ -1,6 +1,7 @@
 """The page of alerts: channels, failed deliveries, and rules."""
 
 from datetime import timedelta
+from unittest import mock
 
 import pytest
 from django.db import connection
@@ -9,11 +10,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from audit.actions import Actor
-from audit.alerts import alert_channels
+from audit.alerts import alert_channels, deliveries
 from audit.models import Alert, AlertChannel, AlertDelivery, AlertRule, AuditRecord
 from tests.stubs.mail import open_office
 from tests.ui.pages import notes, text
 from tools.models import Organization
+from tools.web.one_time import REPEATED
 
 HOOK = "https://hooks.example/T0KEN"
 
@@ -110,12 +112,28 @@ def test_a_test_says_what_came_of_it(
         by=Actor("person", "eve", organization.slug),
     )  # fmt: skip
     address = f"/audit/alerts/channels/{channel.pk}/test/"
-    assert "EMAIL_URL" in notes(admin_client.post(address))["test-failed"][0]
+    assert "EMAIL_URL" in notes(admin_client.post(address, follow=True))["message-error"][0]
     with open_office() as office:
         settings.EMAIL_OPTIONS = office.options
-        assert "mail" in notes(admin_client.post(address))["test-sent"][0]
+        assert "mail" in notes(admin_client.post(address, follow=True))["message-success"][0]
     record = AuditRecord.objects.filter(organization=organization.slug, code="ALERT.TEST").first()
     assert record is not None and record.source_ip == "127.0.0.1" and record.request_id
+
+
+@pytest.mark.parametrize("views", [True, False])
+def test_a_test_that_is_sent_again_by_a_reload_is_sent_once(client_of, hook, views: bool) -> None:
+    """Also for a person who may change channels and view no alert."""
+    client = client_of("audit.change_alertchannel", *["audit.view_auditrecord"] * views)
+    sent = {"one_time_key": "a" * 22}
+    address = f"/audit/alerts/channels/{hook[0].pk}/test/"
+    with mock.patch.object(deliveries, "send_test_message", return_value="") as asked:
+        shown = [client.post(address, sent, follow=True) for _ in range(2)]
+        assert asked.call_count == 1
+        client.post(address, {"one_time_key": "b" * 22})
+        assert asked.call_count == 2
+    assert [one.status_code for one in shown] == [200, 200]
+    assert notes(shown[0])["message-success"] == ["ops hook was told."]
+    assert notes(shown[1])["message-info"] == [REPEATED] and "ops hook" in text(shown[1])
 
 
 def test_every_rule_is_listed(admin_client: Client) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -18,6 +19,7 @@ from tools.errors import Forbidden
 from tools.ui.audit.audit_records import actor_of, needs
 from tools.web.keyset import count_at_most
 from tools.web.listing import Column, Filters, Listing, select_field, text_field
+from tools.web.one_time import REPEATED, done_here
 from tools.web.pages import page
 from tools.web.reauthentication import Proof, proof
 
@@ -62,10 +64,17 @@ def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
 @page
 @needs(CHANGE_CHANNEL)
 def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponseBase:
-    """Send a test notification and show the page with its result."""
+    """Send a test notification, once for a form that is sent twice, and show its result."""
     found = get_object_or_404(_channels(request), pk=channel_id)
-    problem = deliveries.send_test_message(channel=found, by=actor_of(request))
-    return ChannelListing(request).respond(tried=found, problem=problem)  # type: ignore[arg-type]
+    if request.repeated:  # type: ignore[attr-defined]
+        messages.info(request, REPEATED)
+    elif problem := deliveries.send_test_message(channel=found, by=actor_of(request)):
+        messages.error(request, f"{found.name} was not told. {problem}")
+    else:
+        messages.success(request, f"{found.name} was told.")
+    if request.user.has_perm(VIEW):
+        return redirect(f"{reverse('alerts')}?show={CHANNELS}")
+    return done_here(ChannelListing(request).respond())  # type: ignore[arg-type]
 
 
 class AlertFilters(Filters):
