@@ -263,3 +263,64 @@ def test_rejecting_needs_a_reason(browser: Client, confirmation: Confirmation) -
     picked = fields(browser) | {"many": "reject", "pick": str(confirmation.pk), "reason": " "}
     assert browser.post(f"{ADDRESS}decide", picked).status_code == 400
     assert status(confirmation) == "pending"
+
+
+def test_a_refused_rejection_shows_the_queue_again_with_all_that_was_typed(
+    browser: Client, agent: Agent, asks: Tool
+) -> None:
+    calls = [call_awaiting_approval(agent) for _ in range(3)]
+    first, second, third = calls
+    typed = {f"reason.{second.pk}": "Not <today>.", "pick": [str(third.pk)]}
+    answer = browser.post(
+        f"{ADDRESS}decide", fields(browser) | typed | {"one": f"reject {first.pk}"}
+    )
+    page = text(answer)
+    assert answer.status_code == 400 and "refused" in notes(page)
+    assert [name for name in notes(page) if name.startswith("flaw-")] == [f"flaw-reason.{first.pk}"]
+    assert 'value="Not &lt;today&gt;."' in page
+    assert re.findall(r'name="pick" value="([^"]+)" checked', page) == [str(third.pk)]
+    again = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page))
+    sent = again | typed | {f"reason.{first.pk}": "No.", "one": f"reject {first.pk}"}
+    assert browser.post(f"{ADDRESS}decide", sent).status_code == 302
+    assert [status(one) for one in calls] == ["rejected", "pending", "pending"]
+
+
+def test_many_are_rejected_with_a_reason_each_or_not_at_all(
+    browser: Client, agent: Agent, asks: Tool
+) -> None:
+    first, second = call_awaiting_approval(agent), call_awaiting_approval(agent)
+    picked = {"many": "reject", "pick": [str(first.pk), str(second.pk)]}
+    answer = browser.post(
+        f"{ADDRESS}decide", fields(browser) | picked | {f"reason.{first.pk}": "No."}
+    )
+    assert answer.status_code == 400
+    assert f"flaw-reason.{second.pk}" in notes(answer)
+    assert f"flaw-reason.{first.pk}" not in notes(answer)
+    assert [status(one) for one in (first, second)] == ["pending", "pending"]
+
+
+def test_a_refused_rejection_leaves_the_reader_on_the_page_of_the_queue_or_of_the_call(
+    browser: Client, agent: Agent, asks: Tool
+) -> None:
+    calls = [call_awaiting_approval(agent) for _ in range(27)]
+    later = text(browser.get(ADDRESS, {"page": "2"}))
+    [action] = re.findall(r'id="queue" method="post" action="([^"]+)"', later)
+    again = browser.post(unescape(action), {"one": f"reject {calls[-1].pk}"})
+    assert again.status_code == 400
+    shown = [re.findall(r'name="hash.([^"]+)"', page) for page in (text(again), later)]
+    assert len(shown[0]) == 2 and shown[0] == shown[1]
+    assert f"flaw-reason.{calls[-1].pk}" in notes(again)
+    one = text(browser.get(f"{ADDRESS}{calls[0].pk}/"))
+    form = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', one))
+    again = browser.post(f"{ADDRESS}decide", form | {"one": f"reject {calls[0].pk}"})
+    assert again.status_code == 400 and 'id="queue"' not in text(again)
+    assert f"flaw-reason.{calls[0].pk}" in notes(again)
+
+
+def test_with_htmx_a_missing_reason_is_a_sentence_beside_the_card(
+    browser: Client, confirmation: Confirmation
+) -> None:
+    form = fields(browser) | {"one": f"reject {confirmation.pk}"}
+    answer = browser.post(f"{ADDRESS}decide", form, headers={"HX-Request": "true"})
+    assert answer.status_code == 400 and "<html" not in text(answer)
+    assert "Say why you reject it" in text(answer)

@@ -61,6 +61,8 @@ class ApprovalCard:
     preview: list[str]
     last_read: LastRead | None
     earlier: EarlierCall | None
+    reason: str  # as it is typed
+    picked: bool
 
     @property
     def long(self) -> bool:
@@ -116,13 +118,19 @@ def approval_queue(request: PageRequest) -> HttpResponseBase:
 @require_safe
 @page
 def confirmation_page(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
+    return _show_call(request, confirmation_id)
+
+
+def _show_call(
+    request: PageRequest, confirmation_id: UUID, status: int = 200, **more: Any
+) -> HttpResponse:
     confirmation = decisions.one_of(request.caller, confirmation_id)
     context = {
         "card": _approval_cards(request, [confirmation])[0],
         "decides": may(request.caller, PERMISSION),
         "shown_at": _display_stamp(request),
     }
-    return render(request, ONE, context)
+    return render(request, ONE, context | more, status=status)
 
 
 @proof(Proof.NEEDED)
@@ -134,6 +142,8 @@ def decide_calls(request: PageRequest) -> HttpResponseBase:
     A script replaces the one call's card by the outcome; other cards keep what was typed.
     """
     words = _read_decisions(request)
+    if unsaid := [one.id for one in words if not one.approve and not one.reason]:
+        return _ask_for_reasons(request, unsaid)
     before = _queue_fingerprint(decisions.pending(request.caller)) if request.htmx else ""
     if not words:
         messages.warning(request, "No call was picked.")
@@ -149,6 +159,20 @@ def decide_calls(request: PageRequest) -> HttpResponseBase:
     if before == request.POST.get("queue_mark"):  # or others have changed it: that is said
         context["queue_mark"] = _queue_fingerprint(decisions.pending(request.caller))
     return render(request, f"{QUEUE}#outcome", context)
+
+
+def _ask_for_reasons(request: PageRequest, unsaid: list[UUID]) -> HttpResponseBase:
+    """The page of the form again, with all that was typed, and an error at each call that would be
+    rejected without a reason. Nothing was decided."""
+    needed = Malformed("Say why you reject it: the caller is told.", code="reason_needed")
+    if request.htmx:
+        raise needed
+    refused = {"unsaid": unsaid, "refusal": needed}
+    if request.POST.get("from") == "call":
+        return _show_call(request, unsaid[0], needed.http_status, **refused)
+    response = ApprovalListing(request).respond(**refused)
+    response.status_code = needed.http_status
+    return response
 
 
 _VIEW_PERMISSIONS = ("view_confirmation", "decide_confirmation")
@@ -214,6 +238,8 @@ def _approval_card(
         preview=preview_sentences(execution.tool_version),
         last_read=read,
         earlier=earlier,
+        reason=request.POST.get(f"reason.{confirmation.pk}", ""),
+        picked=str(confirmation.pk) in request.POST.getlist("pick"),
     )
 
 
@@ -244,8 +270,6 @@ def _read_decision(given: QueryDict, item: str, approve: bool, displayed_s: floa
     except ValueError:
         raise Malformed("The form names no call. Reload the page and try again.") from None
     reason = given.get(f"reason.{item}", "").strip() or given.get("reason", "").strip()
-    if not approve and not reason:
-        raise Malformed("Say why you reject it: the caller is told.", code="reason_needed")
     return Word(
         identifier,
         given.get(f"hash.{item}", ""),
