@@ -42,7 +42,7 @@ RUN = "options => axe.run(options).then(found => found.violations)"
 NOT_SHOWN = {
     "export", "tool-export", "tool-try", "workspace-download", "knowledge-export", "oauth-callback",
     "audit-record-line", "audit-export-file", "audit-verifier", "audit-note", "audit-growth",
-    "explained-agents", "called-as-agents",  # options of a field
+    "explained-agents", "called-as-agents", "known-rules", "known-tools",  # options of a field
     "single-sign-on", "single-sign-on-back", "second-factor",  # tests/browser/test_second_factor.py
 }  # fmt: skip
 SHOWN = [

@@ -35,6 +35,7 @@ urlpatterns: list[URLPattern] = [
         path(f"choices/agents/{of}/", agent_choices.search_agents, {"of": of}, name=f"{of}-agents")
         for of in agent_choices.OFFERED
     ),
+    path("choices/tools/", explanations.search_tools, name="known-tools"),
     path("catalog/change/", bulk_changes.bulk_change_page, name="catalog-change"),
     path("catalog/undo", bulk_changes.undo_change, name="catalog-undo"),
     path("login/", login.log_in, name="login"),

@@ -366,6 +366,8 @@ PAGES: dict[str, dict[str, Needs]] = {
     # Those that the user may ask about, or call as; or none.
     "explained-agents": {"get": Needs()},
     "called-as-agents": {"get": Needs()},
+    "known-rules": {"get": Needs(permission="audit.view_auditrecord")},
+    "known-tools": {"get": Needs(permission="tools.view_tool")},
     "catalog-change": dict.fromkeys(("get", "post"), Needs(permission="tools.change_tool")),
     "catalog-undo": {"post": Needs(permission="tools.change_tool")},
     "login": {"get": OPEN, "post": Needs(anybody=True, refuses=True)},

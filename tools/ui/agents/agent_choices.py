@@ -6,32 +6,24 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 from django.http import HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from tools.accounts.callers import impersonable_agents
 from tools.accounts.user_permissions import may
 from tools.models import Agent
 from tools.web.pages import PageRequest, page
+from tools.web.suggestions import first_names, matching_names
 
-MOST_OFFERED = 100
 OFFERED = EXPLAINED, CALLED_AS = "explained", "called-as"
-_TEMPLATE = "_parts/agent_choice.html"
 
 
 @dataclass(frozen=True)
 class AgentChoices:
-    """The agents that a field offers. `of` says which, where they are searched."""
+    """The agents that a field offers; `view` is the address that searches others."""
 
-    of: str
+    view: str
     names: list[str]
     chosen: str
-    searched: bool
-
-    @property
-    def view(self) -> str:
-        """The name of the address that searches them."""
-        return f"{self.of}-agents"
 
     def __bool__(self) -> bool:
         return bool(self.names)
@@ -50,20 +42,16 @@ def called_as_agents(request: PageRequest, chosen: str = "") -> AgentChoices:
 @require_safe
 @page
 def search_agents(request: PageRequest, of: str) -> HttpResponse:
-    """The options of a field whose text is the one parameter."""
-    words = str(next(iter(request.GET.values()), "")).strip()[:63]
-    found = _offered(request, of).filter(slug__icontains=words).order_by("slug")
-    names = found.values_list("slug", flat=True)[:MOST_OFFERED]
-    return render(request, f"{_TEMPLATE}#options", {"names": names})
+    """The options of a field of agents."""
+    rows = _offered(request, of).order_by("slug").values_list("slug", flat=True)
+    return matching_names(request, lambda words: rows.filter(slug__icontains=words), 63)
 
 
 def _choices(request: PageRequest, of: str, chosen: str) -> AgentChoices:
     rows = _offered(request, of).order_by("slug").values_list("slug", flat=True)
-    names = list(rows[: MOST_OFFERED + 1])
-    searched = len(names) > MOST_OFFERED
-    offered = names[:MOST_OFFERED]
-    kept = [chosen] if chosen and chosen not in offered else []
-    return AgentChoices(of, kept + offered, chosen, searched)
+    first = first_names(rows, f"{of}-agents")
+    kept = [chosen] if chosen and chosen not in first.names else []
+    return AgentChoices(first.view, kept + first.names, chosen)
 
 
 def _offered(request: PageRequest, of: str) -> QuerySet[Agent]:

@@ -22,6 +22,7 @@ from tools.web.listing import Column, Filters, Listing, select_field, text_field
 from tools.web.one_time import REPEATED, done_here
 from tools.web.pages import page
 from tools.web.reauthentication import Proof, proof
+from tools.web.suggestions import MOST_OFFERED, first_names, matching_names
 
 VIEW = "audit.view_auditrecord"
 CHANGE = "audit.change_alert"
@@ -29,7 +30,6 @@ VIEW_CHANNEL = "audit.view_alertchannel"
 CHANGE_CHANNEL = "audit.change_alertchannel"
 OPEN, CLOSED, CHANNELS = "open", "acknowledged", "channels"
 TEMPLATE = "audit/alerts.html"
-MOST_RULES = 100
 MOST_FAILURES = 20
 
 
@@ -77,6 +77,14 @@ def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponseBase:
     return done_here(ChannelListing(request).respond())  # type: ignore[arg-type]
 
 
+@require_safe
+@page
+@needs(VIEW)
+def search_rules(request: HttpRequest) -> HttpResponse:
+    """The options of the filter by a rule."""
+    return matching_names(request, _rule_names, 200)  # type: ignore[arg-type]
+
+
 class AlertFilters(Filters):
     severity = select_field("Severity", [*Severity])
     rule = text_field("Rule", "Exact name", list="rules")
@@ -113,7 +121,7 @@ class AlertListing(Listing):
             "tabs": [(show, one.title, f"{reverse(self.view)}?show={show}")
                      for show, one in TABS.items() if show != CHANNELS or may_see],
             "open_count": count_at_most(self.found.open()),
-            "rules": _rule_names(),
+            "rules": first_names(_rule_names(), "known-rules"),
             "longest_note": alerts.LONGEST_NOTE,
             "failures": _delivery_failures(self.request) if may_see else [],
         }  # fmt: skip
@@ -185,10 +193,11 @@ def _may_see_channels(request: HttpRequest) -> bool:
     return any(request.user.has_perm(name) for name in (VIEW_CHANNEL, CHANGE_CHANNEL))
 
 
-def _rule_names() -> list[str]:
-    """Suggestions for a filter that takes any."""
-    rows = AlertRule.objects.order_by("name").values_list("name", flat=True)
-    return [*rows[:MOST_RULES], *(rule.name for rule in alert_rules.FIXED_RULES)]
+def _rule_names(words: str = "") -> list[str]:
+    """Suggestions for a filter that takes any: with these words, the rules without a row first."""
+    fixed = [rule.name for rule in alert_rules.FIXED_RULES if words.lower() in rule.name.lower()]
+    rows = AlertRule.objects.filter(name__icontains=words).order_by("name")
+    return [*fixed, *rows.values_list("name", flat=True)[: MOST_OFFERED + 1]]
 
 
 def _delivery_failures(request: HttpRequest) -> Any:

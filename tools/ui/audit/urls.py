@@ -23,6 +23,7 @@ urlpatterns: list[URLPattern] = [
     path("alerts/rules/", alert_rules.rule_list, name="alert-rules"),
     path("alerts/rules/new/", alert_rules.rule_new, name="alert-rule-new"),
     path("alerts/rules/<int:rule_id>/", alert_rules.rule_edit, name="alert-rule"),
+    path("alerts/rule-names/", alerts.search_rules, name="known-rules"),
     path("alerts/", alerts.alert_list, name="alerts"),
     path(
         "alerts/<uuid:alert_id>/acknowledge/",

@@ -34,9 +34,9 @@ from tools.web.listing import (
     text_field,
 )
 from tools.web.pages import PageRequest, page, snapshot_of, wants_results
+from tools.web.suggestions import first_names, matching_names
 
 TEMPLATE = "workflow/explain.html"
-MOST_SUGGESTED = 200  # tools that a form offers
 MOST_NAMES, MOST_CALLS = 12, 50  # in a row, and in a table, of an impact preview
 GATE_LABELS: dict[str, str] = {
     Gate.STATUS: "In service",
@@ -144,7 +144,7 @@ def what_if_page(request: PageRequest) -> HttpResponse:
         "agents": explained_agents(
             request, query.get("agent", "")[:63] if query.get("kind") == "grant" else ""
         ),
-        "tools": snapshot.sorted_tools[:MOST_SUGGESTED],
+        "tools": first_names([tool.name for tool in snapshot.sorted_tools], "known-tools"),
         "tiers": LicenseTier.objects.all(),
         "tier": snapshot.tier,
         "days": PERIOD_DAYS,
@@ -170,6 +170,17 @@ def what_if_page(request: PageRequest) -> HttpResponse:
             context["refusal"] = refusal
     status = context["refusal"].http_status if "refusal" in context else 200
     return render(request, "workflow/what_if.html", context, status=status)
+
+
+@require_safe
+@page
+def search_tools(request: PageRequest) -> HttpResponse:
+    """The options of a field of tools."""
+    require(request.caller, "view_tool")
+    tools = snapshot_of(request).sorted_tools
+    return matching_names(
+        request, lambda text: (one.name for one in tools if text.lower() in one.name.lower()), 128
+    )
 
 
 def _matches(tool: CatalogTool, words: list[str]) -> bool:

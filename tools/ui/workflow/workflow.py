@@ -2,7 +2,7 @@
 columns by their distance from the start, with the linter's findings."""
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -32,6 +32,7 @@ from tools.ui.layout import (
     shorten_name,
 )
 from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.suggestions import MOST_OFFERED
 
 TEMPLATE = "workflow/workflow.html"
 MOST_FINDINGS = 100
@@ -79,6 +80,9 @@ def workflow_page(request: PageRequest) -> HttpResponse:
     snapshot = snapshot_of(request)
     chosen = frozenset(name[:200] for name in request.GET.getlist("group") if name)
     groups = chosen or EVERY_GROUP
+    choices = _group_choices(snapshot.groups, chosen, request.GET.get("q", "").strip()[:200])
+    if request.htmx and request.htmx.target == "groups":
+        return render(request, f"{TEMPLATE}#groups", choices)
     shown, found = graph(snapshot, groups), findings(snapshot, groups)
     marks = finding_marks(found[:MOST_FINDINGS])
     drawing = draw_workflow(shown, marks)
@@ -88,11 +92,22 @@ def workflow_page(request: PageRequest) -> HttpResponse:
         "rows": _state_rows(shown),
         "kinds": _group_findings(found[:MOST_FINDINGS], marks if drawing else FindingMarks()),
         "more_findings": max(0, len(found) - MOST_FINDINGS),
-        "groups": sorted({*snapshot.groups, *chosen}),
-        "chosen": sorted(chosen),
+        **choices,
     }
     part = "#flow" if request.htmx and request.htmx.target == "flow" else ""
     return render(request, f"{TEMPLATE}{part}", context)
+
+
+def _group_choices(groups: Collection[str], chosen: frozenset[str], words: str) -> dict[str, Any]:
+    """The chosen groups, and up to a hundred others, of those with the words in their names."""
+    found = sorted(name for name in {*groups} - chosen if words.lower() in name.lower())
+    return {
+        "groups": sorted([*chosen, *found[:MOST_OFFERED]]),
+        "more_groups": len(found) - len(found[:MOST_OFFERED]),
+        "searched": len(groups) > MOST_OFFERED,
+        "words": words,
+        "chosen": sorted(chosen),
+    }
 
 
 def finding_row(finding: WorkflowFinding) -> dict[str, Any]:
