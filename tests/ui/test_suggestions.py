@@ -10,7 +10,7 @@ from tests import bulk, factories
 from tests.ui.conftest import Grant
 from tests.ui.pages import htmx, notes, text
 from tools.models import Agent, Organization, ToolGroup
-from tools.web.suggestions import MOST_OFFERED
+from tools.ui.suggestions import MOST_OFFERED
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_safe
 from tools.accounts.callers import impersonable_agents
 from tools.accounts.user_permissions import may
 from tools.models import Agent
+from tools.ui.suggestions import first_names, matching_names
 from tools.web.pages import PageRequest, page
-from tools.web.suggestions import first_names, matching_names
 
 OFFERED = EXPLAINED, CALLED_AS = "explained", "called-as"
 

@@ -17,12 +17,12 @@ from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
 from tools.errors import Forbidden
 from tools.ui.audit.audit_records import actor_of, needs
+from tools.ui.suggestions import MOST_OFFERED, first_names, matching_names
 from tools.web.keyset import count_at_most
 from tools.web.listing import Column, Filters, Listing, select_field, text_field
 from tools.web.one_time import REPEATED, done_here
 from tools.web.pages import page
 from tools.web.reauthentication import Proof, proof
-from tools.web.suggestions import MOST_OFFERED, first_names, matching_names
 
 VIEW = "audit.view_auditrecord"
 CHANGE = "audit.change_alert"

@@ -25,6 +25,7 @@ from tools.models import Agent, LicenseTier
 from tools.policy.questions import DEFAULT_STATE, EffectiveRequest, Gate
 from tools.shapes.reports import difference_shape
 from tools.ui.agents.agent_choices import explained_agents
+from tools.ui.suggestions import first_names, matching_names
 from tools.web.listing import (
     Column,
     Filters,
@@ -34,7 +35,6 @@ from tools.web.listing import (
     text_field,
 )
 from tools.web.pages import PageRequest, page, snapshot_of, wants_results
-from tools.web.suggestions import first_names, matching_names
 
 TEMPLATE = "workflow/explain.html"
 MOST_NAMES, MOST_CALLS = 12, 50  # in a row, and in a table, of an impact preview

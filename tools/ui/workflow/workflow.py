@@ -31,8 +31,8 @@ from tools.ui.layout import (
     edge_label,
     shorten_name,
 )
+from tools.ui.suggestions import MOST_OFFERED
 from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.suggestions import MOST_OFFERED
 
 TEMPLATE = "workflow/workflow.html"
 MOST_FINDINGS = 100

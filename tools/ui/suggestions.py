@@ -5,6 +5,7 @@ while they are typed. What is typed is kept whatever is suggested.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from django.db.models import QuerySet
 from django.http import HttpResponse
@@ -24,13 +25,13 @@ class Suggestions:
     view: str
 
 
-def first_names(names: Sequence[str] | QuerySet[str], view: str) -> Suggestions:
+def first_names(names: Sequence[str] | QuerySet[Any, str], view: str) -> Suggestions:
     found = list(names[: MOST_OFFERED + 1])
     return Suggestions(found[:MOST_OFFERED], view if len(found) > MOST_OFFERED else "")
 
 
 def matching_names(
-    request: PageRequest, find: Callable[[str], Iterable[str] | QuerySet[str]], longest: int
+    request: PageRequest, find: Callable[[str], Iterable[str] | QuerySet[Any, str]], longest: int
 ) -> HttpResponse:
     """The options of a field whose text is the one parameter."""
     words = str(next(iter(request.GET.values()), "")).strip()[:longest]
