@@ -7,7 +7,8 @@ from playwright.sync_api import Page, expect
 
 from tests import factories
 from tools.execution.answer import execute
-from tools.models import Execution, Organization, Tool
+from tools.models import Execution, Organization, Tool, ToolGroup
+from tools.ui.suggestions import MOST_OFFERED
 
 pytestmark = pytest.mark.part("browser")
 
@@ -214,3 +215,20 @@ def test_a_page_obeys_the_policy_in_a_real_browser(page: Page, address: str) -> 
     page.goto(address)
     page.wait_for_load_state("networkidle")
     expect(page.locator("h1").first).to_be_visible()
+
+
+def test_groups_of_a_workflow_are_searched_and_the_chosen_ones_stay(
+    page: Page, place: Organization
+) -> None:
+    names = [f"group-{at:03}" for at in range(MOST_OFFERED + 30)]
+    place.groups.bulk_create(ToolGroup(organization=place, name=name) for name in names)
+    Organization.objects.next_revision(place.pk)
+    page.goto("/workflow/")
+    page.locator("[name=group][value=group-003]").check()
+    expect(page.locator("#flow h2").first).to_contain_text("group-003")
+    page.locator("#q").press_sequentially("12")
+    expect(page.locator("[name=group]")).to_have_count(13)
+    expect(page.locator("[name=group][value=group-003]")).to_be_checked()
+    page.locator("[name=group][value=group-129]").check()
+    expect(page.locator("#flow h2").first).to_contain_text("group-129")
+    expect(page.locator("#flow h2").first).to_contain_text("group-003")
