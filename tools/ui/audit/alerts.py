@@ -15,13 +15,14 @@ from django.views.decorators.http import require_POST, require_safe
 from audit.alerts import alert_channels, alert_rules, alerts, deliveries
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
+from tools.accounts.user_permissions import require
 from tools.errors import Forbidden
 from tools.ui.audit.audit_records import actor_of, needs
 from tools.ui.suggestions import MOST_OFFERED, first_names, matching_names
 from tools.web.keyset import count_at_most
 from tools.web.listing import Column, Filters, Listing, select_field, text_field
 from tools.web.one_time import REPEATED, done_here
-from tools.web.pages import page
+from tools.web.pages import PageRequest, page
 from tools.web.reauthentication import Proof, proof
 
 VIEW = "audit.view_auditrecord"
@@ -79,10 +80,10 @@ def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponseBase:
 
 @require_safe
 @page
-@needs(VIEW)
-def search_rules(request: HttpRequest) -> HttpResponse:
+def search_rules(request: PageRequest) -> HttpResponse:
     """The options of the filter by a rule."""
-    return matching_names(request, _rule_names, 200)  # type: ignore[arg-type]
+    require(request.caller, VIEW)
+    return matching_names(request, _rule_names, 200)
 
 
 class AlertFilters(Filters):
