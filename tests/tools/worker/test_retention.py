@@ -23,6 +23,7 @@ from tools.models import (
     StateTransition,
     ToolFilter,
 )
+from tools.models.ids import made_before, new_id
 from tools.worker import retention
 
 pytestmark = [pytest.mark.django_db, pytest.mark.own_organization]
@@ -225,10 +226,11 @@ def test_lists_of_names_go_once_no_request_names_them_and_none_was_stored_recent
         model.objects.filter(digest="b" * 64).update(created_at=ago(OLD))
         # A process refers to a list for up to an hour after it was stored.
         model.objects.filter(digest="a" * 64).update(created_at=ago(JUST_OLD))
-    RequestRecord.objects.create(
-        organization=agent.organization, request_id="r", kind="list", actor_kind="agent",
-        actor="a", user_id=agent.service_account.pk, requested_groups=[],
-        initial_state="Default", tool_filter=used, at=ago(JUST_OLD - timedelta(minutes=50)),
+    asked = JUST_OLD - timedelta(minutes=50)
+    RequestRecord.objects.create(  # the oldest by its id, whatever other tests have committed
+        id=made_before(new_id(), asked), organization=agent.organization, request_id="r",
+        kind="list", actor_kind="agent", actor="a", user_id=agent.service_account.pk,
+        requested_groups=[], initial_state="Default", tool_filter=used, at=ago(asked),
     )  # fmt: skip
     retention.delete_expired_rows()
     assert left(ToolFilter, used, unused, young) == [0, 2]
