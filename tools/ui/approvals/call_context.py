@@ -26,7 +26,7 @@ from tools.ui.approvals.upstream_changes import SideBySideDiff, side_by_side_dif
 from tools.ui.display import VisiblePiece, visible_pieces
 
 MOST_READ = 1_500  # characters that are shown of what was read
-MOST_LOOKED_AT = 200  # calls of a shape among which the last approved one is looked for
+MOST_LOOKED_AT = 50  # calls of a shape among which the last approved one is looked for
 MOST_MEMBERS = 20
 LONGEST_VALUE = 600  # characters of a member
 _FOUND = ("pk", "read", "earlier")
