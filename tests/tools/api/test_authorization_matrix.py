@@ -47,6 +47,8 @@ from tools.catalog.services import services
 from tools.catalog.signatures import keys
 from tools.catalog.signatures.drift import note_upstream
 from tools.definitions.chains.chain_document import chain_definition
+from tools.definitions.results import Status
+from tools.execution.call import Result
 from tools.insight import workspace_reads
 from tools.messaging import message_channels
 from tools.models import (
@@ -386,7 +388,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "factor-app-remove": {"post": Needs(sees=NOBODY)},
     "factor-key": {"get": Needs(), "post": Needs()},
     "factor-key-remove": {"post": Needs(sees=NOBODY)},
-    "factor-codes": {"post": Needs()},
+    "factor-codes": dict.fromkeys(("get", "post"), Needs()),
     "single-sign-on-connect": {"post": Needs(sees=NOBODY)},  # none is configured
     "single-sign-on-disconnect": {"post": Needs(sees=NOBODY)},
     "profile-sessions-end": {"post": Needs()},
@@ -400,9 +402,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "tool-usage": {"get": SEEN_TOOL},
     "tool-version": {"get": SEEN_TOOL},
     "tool-difference": {"get": SEEN_TOOL},
-    "tool-restore": {
-        "post": Needs(permission="tools.change_tool", body={"version": "9.9.9", "digest": "x"})
-    },
+    "tool-restore": {"post": Needs(permission="tools.change_tool", body={"version": "1.0.0"})},
     "tool-drift": {"post": Needs(permission="tools.change_tool", body={"on_drift": "refuse"})},
     "changes": {"get": Needs(permission="tools.view_tool")},
     "change": {"get": Needs(permission="tools.view_tool")},
@@ -519,7 +519,7 @@ PAGES: dict[str, dict[str, Needs]] = {
     "channel-try": {"post": Needs(permission="tools.change_messagechannel")},
     "channel-new": dict.fromkeys(("get", "post"), Needs(permission="tools.add_messagechannel")),
     "channel-edit": dict.fromkeys(("get", "post"), Needs(permission="tools.change_messagechannel")),
-    "channel-key": {"post": Needs(permission="tools.change_messagechannel")},
+    "channel-key": dict.fromkeys(("get", "post"), Needs(permission="tools.change_messagechannel")),
     "channel-remove": dict.fromkeys(
         ("get", "post"), Needs(permission="tools.delete_messagechannel")
     ),
@@ -1328,8 +1328,9 @@ def test_who_may_do_what_over_the_api(names, everybody, callers, sides):
 
 @pytest.fixture
 def _no_waiting(monkeypatch):
-    """Pages of the workspace do not wait for the sandbox."""
-    monkeypatch.setattr(workspace_reads, "LONGEST_READ_S", 0.1)
+    """Pages of the workspace ask every gate, and then no sandbox."""
+    read = Result(Status.FAILED, error_code="NOT_A_FILE")
+    monkeypatch.setattr(workspace_reads, "_run", lambda question: read)
 
 
 @pytest.mark.usefixtures("_no_waiting")
