@@ -28,9 +28,9 @@ NOT_SEEN, FORM_CHANGED, OUTDATED, BLOCKED = (
 )  # fmt: skip
 MOST_LINES, MOST_SHOWN, _LONGEST = 1_000, 50, 160
 _LOOKS = frozenset({"look", "preview", "review"})  # buttons that write nothing
-_NOT_SEEN = "Look at what would follow first. This is what would."
-_FORM_CHANGED = "What you ask for is another than what was shown. Look at it again."
-_OUTDATED = "What would follow has changed since it was shown. Look at it again."
+_NOT_SEEN = "Look at what would follow first. This is the preview."
+_FORM_CHANGED = "The form differs from the one that was previewed. Look at the preview again."
+_OUTDATED = "The consequences have changed since the preview was shown. Look at it again."
 _CHANGED = "changed meanwhile"
 
 

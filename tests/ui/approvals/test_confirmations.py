@@ -323,4 +323,4 @@ def test_with_htmx_a_missing_reason_is_a_sentence_beside_the_card(
     form = fields(browser) | {"one": f"reject {confirmation.pk}"}
     answer = browser.post(f"{ADDRESS}decide", form, headers={"HX-Request": "true"})
     assert answer.status_code == 400 and "<html" not in text(answer)
-    assert "Say why you reject it" in text(answer)
+    assert "Give a reason for the rejection" in text(answer)

@@ -127,7 +127,7 @@ class AgentRequestForm(CallForm):
         MOST_TOKENS,
         label="Tokens",
         initial=TOKENS,
-        help_text="Of all it asks the model and is told.",
+        help_text="Of all questions to the model and its answers.",
     )
     timeout_s = _whole_field(MOST_TIME_S, label="Seconds", help_text="Empty: what the tool allows.")
     max_cost = forms.RegexField(

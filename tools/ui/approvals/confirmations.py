@@ -164,7 +164,7 @@ def decide_calls(request: PageRequest) -> HttpResponseBase:
 def _ask_for_reasons(request: PageRequest, unsaid: list[UUID]) -> HttpResponseBase:
     """The page of the form again, with all that was typed, and an error at each call that would be
     rejected without a reason. Nothing was decided."""
-    needed = Malformed("Say why you reject it: the caller is told.", code="reason_needed")
+    needed = Malformed("Give a reason for the rejection: the caller gets it.", code="reason_needed")
     if request.htmx:
         raise needed
     refused = {"unsaid": unsaid, "refusal": needed}

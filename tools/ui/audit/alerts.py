@@ -162,7 +162,7 @@ class ClosedAlertListing(AlertListing):
 class ChannelListing(AlertListing):
     """The channels that are notified."""
 
-    show, order, noun, filters, title = CHANNELS, "channel", "channel", Filters, "Who is told"
+    show, order, noun, filters, title = CHANNELS, "channel", "channel", Filters, "Channels"
 
     def build(self) -> None:
         if not _may_see_channels(self.request):
