@@ -39,7 +39,7 @@ _COLUMNS = """
     LEFT JOIN pg_inherits parent ON parent.inhrelid = i.indrelid
     WHERE c.relname = ANY(%s)
 """
-# Tables as nobody analyzed them: autovacuum counts what other tests made, and of a table of one row
+# Tables without statistics: autovacuum counts what other tests made, and of a table of one row
 # each index costs the same.
 _UNCOUNTED = """
     SELECT pg_clear_relation_stats(schemaname, tablename) FROM pg_tables WHERE schemaname = 'public'
