@@ -20,7 +20,7 @@ _SWAPPED = {
 }  # fmt: skip
 _OPERATOR = re.compile(rb"==|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b|\bis\s+not\b|\bis\b")
 _GUARDS = frozenset({
-    "atomic", "login_required", "needs", "never_cache", "page", "permission_required",
+    "action_page", "atomic", "form_page", "never_cache", "page",
     "require_http_methods", "require_POST", "require_safe",
 })  # fmt: skip
 _QUERIES = frozenset({"exclude", "filter", "get", "Q", "get_object_or_404"})

@@ -14,7 +14,17 @@ from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
 from tools.definitions.callers import Caller, CallerKind
 from tools.definitions.results import FINAL, OPEN, REFUSED, Status
-from tools.errors import AuditHalted, Conflict, Mismatch, NotFound, Refused
+from tools.errors import (
+    AuditHalted,
+    Conflict,
+    InvalidCall,
+    Mismatch,
+    NotFound,
+    QuotaExceeded,
+    RateLimited,
+    Refused,
+    TooManyHeld,
+)
 from tools.execution import confirmations, dispatch, events, sessions
 from tools.execution.admit import admit_waiting
 from tools.execution.call import Call, CallFacts, read_facts
@@ -117,7 +127,10 @@ def cancel_agent_calls(*, caller: Caller, agent: Agent) -> int:
 
 
 ONE_OPEN_PER_SESSION = "execution_one_open_per_session"
-_LATE_REFUSALS = {AuditHalted.code: AuditHalted}  # answered as at the door; all others as usual
+# Codes that are answered with a status of their own; the row has the code alone.
+_REFUSALS = {
+    one.code: one for one in (AuditHalted, InvalidCall, QuotaExceeded, RateLimited, TooManyHeld)
+}
 WAITED_FOR = (Status.PENDING, Status.RUNNING)  # no connection waits for a person
 
 
@@ -138,10 +151,11 @@ def execute(*, caller: Caller, call: Call, wait_s: float) -> Execution:
 
 
 def refusal_of(execution: Execution) -> Refused | None:
-    """What answers a call that was refused when it was claimed, where the gates are asked again."""
+    """What answers a call that was refused, at the door or when it was claimed, where the gates
+    are asked again."""
     if execution.status not in REFUSED:
         return None
-    refused = _LATE_REFUSALS.get(execution.error_code, Refused)
+    refused = _REFUSALS.get(execution.error_code, Refused)
     return refused(
         execution.error_message,
         code=execution.error_code,

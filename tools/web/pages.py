@@ -13,11 +13,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django_htmx.http import HttpResponseClientRedirect, push_url, replace_url
 from django_htmx.middleware import HtmxDetails
 
 from config.http import errors, request_queue
 from tools.accounts.callers import caller_of_user
+from tools.accounts.user_permissions import require
 from tools.authorization.pins import snapshot_for
 from tools.catalog.registry import registry
 from tools.catalog.snapshot import Snapshot
@@ -25,6 +27,8 @@ from tools.definitions.callers import Caller
 from tools.errors import ToolcribError
 from tools.models import Organization, User
 from tools.web.one_time import act_once
+from tools.web.reauthentication import ProofMark
+from tools.web.reauthentication import proof as mark_proof
 
 View = Callable[..., HttpResponseBase]
 
@@ -38,27 +42,52 @@ class PageRequest(HttpRequest):
     repeated: bool  # the form was sent before, and its action is done
 
 
-def page(view: View) -> View:
-    """Requires a login, and answers HEAD as GET. A `ToolcribError` of the view becomes a page, or
-    a notice in the page."""
+def page(needs: str = "", *, proof: ProofMark | None = None) -> Callable[[View], View]:
+    """A page that is only read, by users with the permission `needs`; see `_guard`."""
+    return _guard(require_safe, needs, proof)
 
-    @wraps(view)
-    @never_cache
-    def guarded(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
-        if not request.user.is_authenticated:
-            return _redirect_to_login(request)
-        if request.method == "HEAD":
-            request.method = "GET"  # the server sends no content
-        request.caller = caller_of_user(request.user, source_ip=address_of(request))
-        request.repeated = False
-        request_queue.set_organization(request.caller.organization_id)
-        with in_reader_zone(request):
-            try:
-                return act_once(request, lambda: view(request, *args, **kwargs))
-            except ToolcribError as refusal:
-                return errors.error_response(request, refusal.http_status, refusal.message)
 
-    return guarded
+def form_page(proof: ProofMark, needs: str = "") -> Callable[[View], View]:
+    """A page with a form of its own address: GET shows it, POST acts."""
+    return _guard(require_http_methods(["GET", "HEAD", "POST"]), needs, proof)
+
+
+def action_page(proof: ProofMark, needs: str = "") -> Callable[[View], View]:
+    """An action of another page's form or button: POST alone."""
+    return _guard(require_POST, needs, proof)
+
+
+def _guard(
+    methods: Callable[[View], View], needs: str, proof: ProofMark | None
+) -> Callable[[View], View]:
+    """Requires a login and the permission, and answers HEAD as GET. A `ToolcribError` of the view
+    becomes a page, or a notice in the page. The middleware reads `proof`."""
+
+    def guard(view: View) -> View:
+        @wraps(view)
+        @never_cache
+        def guarded(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+            if not request.user.is_authenticated:
+                return _redirect_to_login(request)
+            if request.method == "HEAD":
+                request.method = "GET"  # the server sends no content
+            request.caller = caller_of_user(request.user, source_ip=address_of(request))
+            request.repeated = False
+            request_queue.set_organization(request.caller.organization_id)
+            with in_reader_zone(request):
+                try:
+                    return act_once(request, lambda: permitted(request, *args, **kwargs))
+                except ToolcribError as refusal:
+                    return errors.error_response(request, refusal.http_status, refusal.message)
+
+        def permitted(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+            if needs:
+                require(request.caller, needs)
+            return view(request, *args, **kwargs)
+
+        return mark_proof(proof)(methods(guarded)) if proof else methods(guarded)
+
+    return guard
 
 
 def in_reader_zone(request: HttpRequest) -> timezone.override:

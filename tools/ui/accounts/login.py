@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render, resolve_url
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from audit.actions import record
 from audit.events import Event, Outcome
@@ -28,7 +28,7 @@ from tools.accounts.login.login import FACTOR, PeopleBackend, record_factor
 from tools.accounts.login.second_factors import verify_code
 from tools.errors import ToolcribError
 from tools.models import AuthenticatorApp, User
-from tools.web.pages import PageRequest, address_of, page
+from tools.web.pages import PageRequest, action_page, address_of
 from tools.web.reauthentication import Proof, proof
 
 PAGE, SECOND_FACTOR_PAGE = "accounts/login.html", "accounts/second_factor.html"
@@ -167,9 +167,7 @@ def second_factor(request: HttpRequest) -> HttpResponse:
     return render(request, SECOND_FACTOR_PAGE, context, status=401)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def log_out(request: PageRequest) -> HttpResponseBase:
     record(Event.LOGOUT, by=actor_of(request.caller), outcome=Outcome.SUCCESS)
     logout(request)

@@ -18,7 +18,6 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from audit.actions import difference, record
 from audit.events import Event, Outcome
@@ -35,8 +34,8 @@ from tools.ui.accounts import second_factors
 from tools.web.form_fields import WholeField
 from tools.web.forms import ActionForm, notify
 from tools.web.one_time import redirect_with_secrets, take_secrets
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page
+from tools.web.reauthentication import Proof
 
 PAGE, PASSWORD = "accounts/profile.html", "accounts/profile_password.html"
 MOST_ROWS = 100
@@ -147,16 +146,13 @@ class PersonTokenForm(ActionForm):
         )
 
 
-@require_safe
-@page
+@page()
 def profile_page(request: PageRequest) -> HttpResponseBase:
     """After a token was created, shows it once."""
     return PersonTokenForm(request).show(PAGE, _profile_context(request) | take_secrets(request))
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def create_token(request: PageRequest) -> HttpResponseBase:
     form = PersonTokenForm(request)
     if not form.save():
@@ -170,9 +166,7 @@ def create_token(request: PageRequest) -> HttpResponseBase:
     return redirect_with_secrets(request, shown, "profile")
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
     token = request.user.tokens.filter(pk=token_id).first()
     if token is None:
@@ -182,9 +176,7 @@ def revoke_token(request: PageRequest, token_id: UUID) -> HttpResponseBase:
     return redirect("profile")
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     """End a session of the user; after the current one, the next page is the login."""
     ended = end_sessions(user=request.user, by=actor_of(request.caller), only=session_id)
@@ -197,9 +189,7 @@ def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     return redirect("profile")
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def end_other_sessions(request: PageRequest) -> HttpResponseBase:
     here = record_session(request, request.user)
     ended = end_sessions(user=request.user, by=actor_of(request.caller), except_for=here)
@@ -210,10 +200,8 @@ def end_other_sessions(request: PageRequest) -> HttpResponseBase:
     return redirect("profile")
 
 
-@proof(Proof.NOT_NEEDED)
 @sensitive_post_parameters()
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED)
 def change_password(request: PageRequest) -> HttpResponseBase:
     form = PasswordForm(request)
     if not form.save():

@@ -18,7 +18,6 @@ from django.shortcuts import redirect, render, resolve_url
 from django.urls import Resolver404, ResolverMatch, resolve
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRedirect
 
 from audit.actions import record
@@ -34,8 +33,8 @@ from tools.models import AuthenticatorApp, SingleSignOn, User
 from tools.ui.accounts import login
 from tools.ui.accounts.login import next_address
 from tools.web import sealed_forms
-from tools.web.pages import PageRequest, address_of, page
-from tools.web.reauthentication import SAFE_METHODS, Proof, needs_proof, proof
+from tools.web.pages import PageRequest, address_of, form_page
+from tools.web.reauthentication import SAFE_METHODS, Proof, needs_proof
 
 PAGE, DONE_PAGE = "accounts/reauthentication.html", "accounts/reauthentication_done.html"
 PROOF_FIELDS = ("again.password", "again.code", "again.key")
@@ -85,10 +84,8 @@ class ReauthenticationMiddleware:
         return request_reauthentication(request)
 
 
-@proof(Proof.NOT_NEEDED)
 @sensitive_post_parameters(*PROOF_FIELDS)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED)
 def reauthentication_page(request: PageRequest) -> HttpResponseBase:
     """Reauthentication before a page is opened, or for an htmx request within a page."""
     onwards = next_address(request)

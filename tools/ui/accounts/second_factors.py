@@ -11,7 +11,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.login import login, second_factors, security_keys
@@ -19,8 +18,8 @@ from tools.errors import Conflict, ToolcribError
 from tools.web import sealed_forms
 from tools.web.forms import ActionForm
 from tools.web.one_time import redirect_with_secrets, take_secrets
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page
+from tools.web.reauthentication import Proof
 
 PAGE, APP_PAGE, KEY_PAGE, CODES_PAGE = (
     f"accounts/{name}.html" for name in ("factors", "factor_app", "factor_key", "factor_codes")
@@ -80,17 +79,14 @@ class SecurityKeyForm(ActionForm):
         self.add_error("name", refusal.message)
 
 
-@require_safe
-@page
+@page()
 def factors_page(request: PageRequest) -> HttpResponseBase:
     """Users who must have a second factor and have none are redirected here."""
     return render(request, PAGE, factors_context(request))
 
 
-@proof(Proof.ALWAYS)
 @sensitive_post_parameters("code", "kept")
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.ALWAYS)
 def app_page(request: PageRequest) -> HttpResponseBase:
     if request.method == "GET" and second_factors.factors_of(request.user).app:
         raise Conflict("You have an authenticator app. Remove it first.", code="app_exists")
@@ -105,10 +101,8 @@ def app_page(request: PageRequest) -> HttpResponseBase:
     return _confirm_setup(request, second_factors.APP, form.result)
 
 
-@proof(Proof.ALWAYS)
 @sensitive_post_parameters("key")
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.ALWAYS)
 def key_page(request: PageRequest) -> HttpResponseBase:
     form = SecurityKeyForm(request)
     if not form.save():
@@ -119,17 +113,13 @@ def key_page(request: PageRequest) -> HttpResponseBase:
     return _confirm_setup(request, second_factors.KEY, form.result)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def remove_app(request: PageRequest) -> HttpResponseBase:
     second_factors.remove_authenticator_app(user=request.user, by=actor_of(request.caller))
     return _confirm_removal(request, "The authenticator app is removed.")
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
     second_factors.remove_security_key(
         user=request.user, key_id=factor_id, by=actor_of(request.caller)
@@ -137,9 +127,7 @@ def remove_key(request: PageRequest, factor_id: UUID) -> HttpResponseBase:
     return _confirm_removal(request, "The security key is removed.")
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED)
 def recovery_codes(request: PageRequest) -> HttpResponseBase:
     """POST creates new recovery codes; the old ones become invalid. The page that follows this, or
     the first second factor, shows the codes once."""

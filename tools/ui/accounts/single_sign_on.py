@@ -9,7 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from sandbox.egress.rules.grammar import Url
 from tools.accounts.callers import actor_of, caller_of_user
@@ -19,8 +19,8 @@ from tools.errors import Forbidden, NotFound, ToolcribError
 from tools.models import User
 from tools.ui.accounts import reauthentication
 from tools.ui.accounts.login import continue_login, next_address
-from tools.web.pages import PageRequest, address_of, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, address_of
+from tools.web.reauthentication import Proof
 
 LOGIN_PAGE, REDIRECT_PAGE = "accounts/login.html", "accounts/single_sign_on.html"
 METHOD = "single sign-on"
@@ -61,9 +61,7 @@ def finish_login(request: HttpRequest) -> HttpResponse:
         return _render_failure(request, problem, reverse("home"))
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def connect(request: PageRequest) -> HttpResponseBase:
     """Shows the address of the provider before the user is redirected to it."""
     if not single_sign_on.is_configured():
@@ -73,9 +71,7 @@ def connect(request: PageRequest) -> HttpResponseBase:
     return render(request, REDIRECT_PAGE, context)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def disconnect(request: PageRequest) -> HttpResponseBase:
     single_sign_on.unlink_identity(user=request.user, by=actor_of(request.caller))
     messages.success(request, f"You come in by your password alone, not by {settings.OIDC_NAME}.")

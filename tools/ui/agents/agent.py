@@ -17,7 +17,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of, impersonable_agents
@@ -49,8 +48,8 @@ from tools.web.form_fields import Checkboxes, NamesField
 from tools.web.forms import ActionForm, notify
 from tools.web.keyset import count_at_most
 from tools.web.one_time import redirect_with_secrets, take_secrets
-from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, page, snapshot_of
+from tools.web.reauthentication import Proof
 from tools.workflows import session_actions
 
 PAGE = "agents/agent.html"
@@ -91,10 +90,8 @@ class AgentLimitUse:
     says: str
 
 
-@require_safe
-@page
+@page("view_agent")
 def agent_page(request: PageRequest, slug: str) -> HttpResponse:
-    require(request.caller, "view_agent")
     return render_agent(request, find_agent(request, slug))
 
 
@@ -201,12 +198,9 @@ def limit_uses(standings: list[AllowanceStatus]) -> list[AgentLimitUse]:
     return [_limit_use(one) for one in standings]
 
 
-@proof(lambda request, *, active, **_: active)
-@require_POST
-@page
+@action_page(lambda request, *, active, **_: active, "change_agent")
 def set_active(request: PageRequest, slug: str, active: bool) -> HttpResponseBase:
     """A suspended agent is refused from the next request on; open calls are canceled if asked."""
-    require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     stops = not active and bool(request.POST.get("stop"))
     if stops:
@@ -226,11 +220,8 @@ def set_active(request: PageRequest, slug: str, active: bool) -> HttpResponseBas
     return redirect("agent", slug=slug)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED, "change_agent")
 def add_grant(request: PageRequest, slug: str) -> HttpResponseBase:
-    require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     form = GrantForm(request, agent)
     if not form.save():
@@ -239,11 +230,8 @@ def add_grant(request: PageRequest, slug: str) -> HttpResponseBase:
     return form.redirect(f"{slug} holds {names}.", "agent", slug=slug)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED, "change_agent")
 def remove_grant(request: PageRequest, slug: str) -> HttpResponseBase:
-    require(request.caller, "change_agent")
     agent, data = find_agent(request, slug), request.POST
     kind, name = data.get("kind", ""), data.get("name", "")[:200]
     if kind not in BODY_KINDS:
@@ -253,10 +241,8 @@ def remove_grant(request: PageRequest, slug: str) -> HttpResponseBase:
     return redirect("agent", slug=slug)
 
 
-@proof(Proof.NEEDED)
 @sensitive_post_parameters()
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def issue_token(request: PageRequest, slug: str) -> HttpResponseBase:
     """Issue a token; the page that follows shows it once."""
     for permission in ("add_token", "view_agent"):
@@ -270,11 +256,8 @@ def issue_token(request: PageRequest, slug: str) -> HttpResponseBase:
     return redirect_with_secrets(request, shown, "agent", slug=slug)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED, "delete_token")
 def revoke_token(request: PageRequest, slug: str, token_id: UUID) -> HttpResponseBase:
-    require(request.caller, "delete_token")
     agent = find_agent(request, slug)
     token = agent.service_account.tokens.filter(pk=token_id).first()
     if token is None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 from django.http import HttpResponse
-from django.views.decorators.http import require_safe
 
 from tools.accounts.callers import impersonable_agents
 from tools.accounts.user_permissions import may
@@ -39,8 +38,7 @@ def called_as_agents(request: PageRequest, chosen: str = "") -> AgentChoices:
     return _choices(request, CALLED_AS, chosen)
 
 
-@require_safe
-@page
+@page()
 def search_agents(request: PageRequest, of: str) -> HttpResponse:
     """The options of a field of agents."""
     rows = _offered(request, of).order_by("slug").values_list("slug", flat=True)

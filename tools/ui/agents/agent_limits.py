@@ -5,10 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from django.http.response import HttpResponseBase
-from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import require
 from tools.limits import allowances
 from tools.limits.allowances import AMOUNT, MOST_QUOTAS
 from tools.models import Agent
@@ -17,8 +15,8 @@ from tools.shapes.scalars import money
 from tools.ui.agents.agents import find_agent
 from tools.web.form_fields import RowsField, RowsWidget, choices
 from tools.web.forms import ActionForm
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page
+from tools.web.reauthentication import Proof
 
 PAGE = "agents/agent_limits.html"
 
@@ -97,12 +95,9 @@ class LimitsForm(ActionForm):
         )
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_agent")
 def change_limits(request: PageRequest, slug: str) -> HttpResponseBase:
     """Save all of them at once: a row whose amount is empty is deleted."""
-    require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     form = LimitsForm(request, agent)
     if not form.save():

@@ -10,7 +10,6 @@ from django.conf import settings
 from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
 
 from tools.agents import agent_requests
 from tools.agents.agent_requests import AgentRunRequest
@@ -44,8 +43,8 @@ from tools.ui.playground.call_form import (
     playground_context,
 )
 from tools.web.form_fields import NamesField, WholeField, choices
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page
+from tools.web.reauthentication import Proof
 
 PAGE = "agents/agent_request_form.html"
 CONTINUES, REPLAYS = "continues", "replays"
@@ -211,9 +210,7 @@ class AgentRequestForm(CallForm):
             return ToolboxPreview(why_not=refusal.message)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED)
 def create_request(request: PageRequest) -> HttpResponseBase:
     """Redirects to the page of the request; shows the form again where it is refused."""
     form = AgentRequestForm(request, request.POST if request.method == "POST" else request.GET)

@@ -16,7 +16,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 
 from audit.actions import redactor_of
 from tools.accounts.callers import impersonable_agents
@@ -52,8 +51,8 @@ from tools.ui.display import (
 from tools.ui.executions.executions import LARGE_FIELDS, STATUS_CHOICES, CallListing, caller_name
 from tools.ui.playground.snippets import curl_snippet
 from tools.web.listing import Column, Filters, choice_field, text_field
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, page
+from tools.web.reauthentication import Proof
 
 LIST = "agents/agent_requests.html"
 MOST_WORDS = 200  # characters of a question in the list
@@ -156,8 +155,7 @@ class RequestListing(CallListing):
         return {"everyone": may(self.caller, "view_execution"), "ready": model_configured()}
 
 
-@require_safe
-@page
+@page()
 def request_list(request: PageRequest) -> HttpResponseBase:
     return RequestListing(request).respond()
 
@@ -174,8 +172,7 @@ def question_line(question: str, organization: str) -> list[VisiblePiece]:
     return visible_pieces(line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]}…")
 
 
-@require_safe
-@page
+@page()
 def request_page(request: PageRequest, request_id: UUID) -> HttpResponse:
     run = find_run(request.caller, request_id)
     report = agent_requests.load_report(request.caller, run)
@@ -186,9 +183,7 @@ def request_page(request: PageRequest, request_id: UUID) -> HttpResponse:
     return render(request, f"{PAGE}#moving" if request.htmx else PAGE, context)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def cancel(request: PageRequest, request_id: UUID) -> HttpResponseBase:
     run = find_run(request.caller, request_id)
     try:

@@ -9,11 +9,10 @@ from django import forms
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 from django.http.response import HttpResponseBase
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts import account_actions
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.bounds import MOST
 from tools.catalog.tiers import tier_now
 from tools.errors import NotFound
@@ -24,8 +23,8 @@ from tools.usage.usage_rollups import PAID
 from tools.web.form_fields import NamesField
 from tools.web.forms import ActionForm
 from tools.web.listing import Column, Filters, Listing, choice_field, search_field
-from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page, page, snapshot_of
+from tools.web.reauthentication import Proof
 
 MOST_GROUPS = 6  # named in a row
 FORM_PAGE = "agents/agent_form.html"
@@ -94,10 +93,8 @@ class AgentListing(Listing):
         }
 
 
-@require_safe
-@page
+@page("view_agent")
 def agent_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_agent")
     return AgentListing(request).respond()
 
 
@@ -165,11 +162,8 @@ class AgentForm(ActionForm):
         return account_actions.change_agent(agent=self.row, by=by, **changes)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "add_agent")
 def create_agent(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_agent")
     form = NewAgentForm(request)
     if not form.save():
         return form.show(FORM_PAGE)
@@ -177,11 +171,8 @@ def create_agent(request: PageRequest) -> HttpResponseBase:
     return form.redirect(said, "agent", slug=form.result.slug)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_agent")
 def change_agent(request: PageRequest, slug: str) -> HttpResponseBase:
-    require(request.caller, "change_agent")
     agent = find_agent(request, slug)
     form = AgentForm(request, agent)
     if not form.save():

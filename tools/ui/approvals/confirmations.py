@@ -18,7 +18,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.user_permissions import may
 from tools.approvals import decisions
@@ -31,8 +30,8 @@ from tools.ui.approvals.call_preview import preview_sentences
 from tools.ui.display import VisiblePiece, impersonator_name, mixed_words, pretty, visible_pieces
 from tools.web.keyset import count_at_most
 from tools.web.listing import Column, Listing
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, page
+from tools.web.reauthentication import Proof
 
 QUEUE, ONE = "approvals/confirmations.html", "approvals/confirmation.html"
 MOST_DECIDED = 20
@@ -107,16 +106,14 @@ class ApprovalListing(Listing):
         }
 
 
-@require_safe
-@page
+@page()
 def approval_queue(request: PageRequest) -> HttpResponseBase:
     if request.GET.get("part") == "fresh":
         return _change_notice(request, decisions.pending(request.caller))
     return ApprovalListing(request).respond()
 
 
-@require_safe
-@page
+@page()
 def confirmation_page(request: PageRequest, confirmation_id: UUID) -> HttpResponse:
     return _show_call(request, confirmation_id)
 
@@ -133,9 +130,7 @@ def _show_call(
     return render(request, ONE, context | more, status=status)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def decide_calls(request: PageRequest) -> HttpResponseBase:
     """Decide one call by its button, or all selected calls, each with the hash that was shown.
 

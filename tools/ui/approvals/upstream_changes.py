@@ -16,10 +16,9 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.signatures import drift
 from tools.definitions.differences import (
     MOST_DIFFERENCES,
@@ -36,8 +35,8 @@ from tools.models import Decision, OnDrift, Tool, UpstreamChange
 from tools.ui.display import pretty
 from tools.web.keyset import count_at_most
 from tools.web.listing import Column, Filters, Listing, text_field
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, page
+from tools.web.reauthentication import Proof
 
 LIST, ONE = "approvals/upstream_changes.html", "approvals/upstream_change.html"
 NOT_READ = (
@@ -184,27 +183,20 @@ class ChangeListing(Listing):
         }
 
 
-@require_safe
-@page
+@page("view_tool")
 def change_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_tool")
     return ChangeListing(request).respond()
 
 
-@require_safe
-@page
+@page("view_tool")
 def change_page(request: PageRequest, change_id: UUID) -> HttpResponse:
-    require(request.caller, "view_tool")
     change = drift.find_change(request.caller.organization_id, change_id)
     return render(request, ONE, _change_context(request, change))
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED, "change_tool")
 def decide(request: PageRequest, change_id: UUID) -> HttpResponseBase:
     """Approve or reject a change. A refusal redirects to the current difference."""
-    require(request.caller, "change_tool")
     change = drift.find_change(request.caller.organization_id, change_id)
     try:
         _decide(request, change)

@@ -11,7 +11,6 @@ from django import forms
 from django.db.models import Q, QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.alerts import alert_rules, alerts
 from audit.alerts.alert_rules import (
@@ -27,14 +26,13 @@ from audit.events import Event, Outcome, Severity
 from audit.models import AlertRule
 from audit.models.alerts import worst_first
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import require
 from tools.errors import Forbidden, Malformed, NotFound
 from tools.ui.audit.audit_records import PERMISSION
 from tools.web.form_fields import DurationField, NamesField, WholeField, choices, duration_words
 from tools.web.forms import ActionForm
 from tools.web.listing import Column, Filters, Listing, search_field, select_field
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page, page
+from tools.web.reauthentication import Proof
 
 KINDS_IN_WORDS = {
     "by_actor": "Counts the records of each who acts",
@@ -201,16 +199,12 @@ class RuleListing(Listing):
         return {"may_change": self.caller.is_superuser, "fixed": fixed}
 
 
-@require_safe
-@page
+@page(PERMISSION)
 def rule_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, PERMISSION)
     return RuleListing(request).respond()
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED)
 def rule_new(request: PageRequest) -> HttpResponseBase:
     _require_superuser(request)
     form = AlertRuleForm(request)
@@ -219,9 +213,7 @@ def rule_new(request: PageRequest) -> HttpResponseBase:
     return form.redirect(f"{form.result.name} is watched for.", "alert-rules")
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED)
 def rule_edit(request: PageRequest, rule_id: int) -> HttpResponseBase:
     """GET with the form's fields previews how many records the rule would have matched."""
     _require_superuser(request)

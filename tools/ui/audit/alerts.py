@@ -6,24 +6,22 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
 from audit.alerts import alert_channels, alert_rules, alerts, deliveries
 from audit.events import Severity
 from audit.models import AlertChannel, AlertRule
-from tools.accounts.user_permissions import require
+from tools.accounts.callers import actor_of
 from tools.errors import Forbidden
-from tools.ui.audit.audit_records import actor_of, needs
 from tools.ui.suggestions import MOST_OFFERED, first_names, matching_names
 from tools.web.keyset import count_at_most
 from tools.web.listing import Column, Filters, Listing, select_field, text_field
 from tools.web.one_time import REPEATED, done_here
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, page
+from tools.web.reauthentication import Proof
 
 VIEW = "audit.view_auditrecord"
 CHANGE = "audit.change_alert"
@@ -41,48 +39,38 @@ class AlertChannelRow:
     unusable: str
 
 
-@require_safe
-@page
-@needs(VIEW)
-def alert_list(request: HttpRequest) -> HttpResponseBase:
+@page(VIEW)
+def alert_list(request: PageRequest) -> HttpResponseBase:
     """Alerts of the user's organization that are open, or acknowledged; or the channels."""
     listing = TABS.get(request.GET.get("show", ""), AlertListing)
-    return listing(request).respond()  # type: ignore[arg-type]
+    return listing(request).respond()
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
-@needs(CHANGE)
-def alert_acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
-    found = get_object_or_404(alerts.alerts_of(_organization(request)), pk=alert_id)
-    alerts.acknowledge(alert=found, by=actor_of(request), note=request.POST.get("note", ""))
+@action_page(Proof.NOT_NEEDED, CHANGE)
+def alert_acknowledge(request: PageRequest, alert_id: UUID) -> HttpResponse:
+    found = get_object_or_404(alerts.alerts_of(request.caller.organization), pk=alert_id)
+    alerts.acknowledge(alert=found, by=actor_of(request.caller), note=request.POST.get("note", ""))
     return redirect("alerts")
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
-@needs(CHANGE_CHANNEL)
-def channel_test(request: HttpRequest, channel_id: UUID) -> HttpResponseBase:
+@action_page(Proof.NOT_NEEDED, CHANGE_CHANNEL)
+def channel_test(request: PageRequest, channel_id: UUID) -> HttpResponseBase:
     """Send a test notification, once for a form that is sent twice, and show its result."""
     found = get_object_or_404(_channels(request), pk=channel_id)
-    if request.repeated:  # type: ignore[attr-defined]
+    if request.repeated:
         messages.info(request, REPEATED)
-    elif problem := deliveries.send_test_message(channel=found, by=actor_of(request)):
+    elif problem := deliveries.send_test_message(channel=found, by=actor_of(request.caller)):
         messages.error(request, f"{found.name} was not told. {problem}")
     else:
         messages.success(request, f"{found.name} was told.")
     if request.user.has_perm(VIEW):
         return redirect(f"{reverse('alerts')}?show={CHANNELS}")
-    return done_here(ChannelListing(request).respond())  # type: ignore[arg-type]
+    return done_here(ChannelListing(request).respond())
 
 
-@require_safe
-@page
+@page(VIEW)
 def search_rules(request: PageRequest) -> HttpResponse:
     """The options of the filter by a rule."""
-    require(request.caller, VIEW)
     return matching_names(request, _rule_names, 200)
 
 
@@ -100,7 +88,7 @@ class AlertListing(Listing):
 
     def build(self) -> None:
         self.fixed = {} if self.show == OPEN else {"show": self.show}
-        self.found = alerts.alerts_of(_organization(self.request))
+        self.found = alerts.alerts_of(self.caller.organization)
         if not self.request.user.has_perm(VIEW):  # managing channels does not require it
             self.found = self.found.none()
         self.may_acknowledge = self.request.user.has_perm(CHANGE)
@@ -190,7 +178,7 @@ TABS: dict[str, type[AlertListing]] = {
 }
 
 
-def _may_see_channels(request: HttpRequest) -> bool:
+def _may_see_channels(request: PageRequest) -> bool:
     return any(request.user.has_perm(name) for name in (VIEW_CHANNEL, CHANGE_CHANNEL))
 
 
@@ -201,21 +189,17 @@ def _rule_names(words: str = "") -> list[str]:
     return [*fixed, *rows.values_list("name", flat=True)[: MOST_OFFERED + 1]]
 
 
-def _delivery_failures(request: HttpRequest) -> Any:
+def _delivery_failures(request: PageRequest) -> Any:
     if not request.user.has_perm(VIEW):
         return []
-    return deliveries.failures_of(_organization(request))[:MOST_FAILURES]
+    return deliveries.failures_of(request.caller.organization)[:MOST_FAILURES]
 
 
-def _channels(request: HttpRequest) -> Any:
-    return AlertChannel.objects.filter(organization=_organization(request))
+def _channels(request: PageRequest) -> Any:
+    return AlertChannel.objects.filter(organization=request.caller.organization)
 
 
 def _channel_row(row: AlertChannel) -> AlertChannelRow:
     return AlertChannelRow(
         row, alert_channels.masked_target(row), alert_channels.channel_problem(row)
     )
-
-
-def _organization(request: HttpRequest) -> str:
-    return str(request.user.organization.slug)  # type: ignore[union-attr]

@@ -9,33 +9,31 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http import FileResponse, Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from audit.errors import AuditFlaw
 from audit.export import background_exports, export
 from audit.models import AuditExport, ExportState
 from audit.records import record_access, record_search
+from tools.accounts.callers import actor_of
 from tools.errors import Malformed
 from tools.ui.audit.audit_records import (
     LABELS,
     PERMISSION,
-    actor_of,
     codes_by_family,
     count_open,
     event_outcomes,
-    needs,
     query_value,
 )
 from tools.web.form_fields import choices
 from tools.web.forms import ActionForm
 from tools.web.listing import Column, Listing
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "audit/exports.html"
 FORMATS = (
@@ -90,7 +88,10 @@ class ExportForm(ActionForm):
         self.fields["q"].widget.attrs["placeholder"] = where
 
     def act(self, changes: dict[str, Any]) -> AuditExport:
-        by, asked = actor_of(self.request), {name: changes[name] for name in (*_FILTERS, "request")}
+        by, asked = (
+            actor_of(self.request.caller),
+            {name: changes[name] for name in (*_FILTERS, "request")},
+        )
         wanted = record_search.read_search(by.organization, asked, opened=self.opened, zone=UTC)
         if flaws := wanted.flaws.items():
             errors = [{"field": field, "message": f"{flaw}."} for field, flaw in flaws]
@@ -104,10 +105,7 @@ class ExportForm(ActionForm):
             raise Malformed(str(flaw), errors=errors) from None
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
-@needs(PERMISSION)
+@form_page(Proof.NEEDED, PERMISSION)
 def export_list(request: PageRequest) -> HttpResponseBase:
     """GET shows the form and the user's own exports; POST requests one."""
     if request.GET.get("part") == "list" or request.headers.get("HX-Target") == "results":
@@ -120,17 +118,15 @@ def export_list(request: PageRequest) -> HttpResponseBase:
         )
     context = {
         "formats": FORMATS,
-        "alerts": count_open(actor_of(request).organization),
+        "alerts": count_open(request.caller.organization),
         "most": background_exports.MOST_EXPORTS,
         "listing": ExportListing(request),
     }
     return form.show(TEMPLATE, context)
 
 
-@proof(Proof.ALWAYS)
-@require_safe
-@page
-def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
+@page(proof=Proof.ALWAYS)
+def export_file(request: PageRequest, export_id: UUID) -> HttpResponseBase:
     """The file, or with `?part=manifest` its signed manifest."""
     row = _find_export(request, export_id)
     if row.opened and not request.user.has_perm(record_access.MAY_OPEN):
@@ -146,15 +142,15 @@ def export_file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
     except OSError:
         raise Http404 from None
     if not part:
-        background_exports.record_download(row=row, by=actor_of(request))
+        background_exports.record_download(row=row, by=actor_of(request.caller))
     return FileResponse(content, as_attachment=True, filename=name, content_type=kind)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
-def export_remove(request: HttpRequest, export_id: UUID) -> HttpResponse:
-    background_exports.remove_export(row=_find_export(request, export_id), by=actor_of(request))
+@action_page(Proof.NOT_NEEDED)
+def export_remove(request: PageRequest, export_id: UUID) -> HttpResponse:
+    background_exports.remove_export(
+        row=_find_export(request, export_id), by=actor_of(request.caller)
+    )
     messages.success(request, "It is removed.")
     return redirect("audit-exports")
 
@@ -213,12 +209,12 @@ def _filter_words(row: AuditExport) -> str:
     return ", ".join(said) or "every record"
 
 
-def _find_exports(request: HttpRequest) -> Any:
-    by = actor_of(request)
+def _find_exports(request: PageRequest) -> Any:
+    by = actor_of(request.caller)
     return AuditExport.objects.requested_by(by.organization, by.id)
 
 
-def _find_export(request: HttpRequest, export_id: UUID) -> AuditExport:
+def _find_export(request: PageRequest, export_id: UUID) -> AuditExport:
     """An export of the user, who must still be allowed to read evidence; 404 for any other."""
     found: AuditExport | None = _find_exports(request).filter(pk=export_id).first()
     if found is None:

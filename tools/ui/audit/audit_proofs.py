@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 
@@ -17,8 +17,10 @@ from audit.models import Checkpoint
 from audit.records import record_access, record_search
 from audit.verification.record_proofs import ProofStep, prove_record
 from audit.verifier import toolcrib_verify
-from tools.ui.audit.audit_records import actor_of, count_open, evidence_page
+from tools.accounts.callers import actor_of
+from tools.ui.audit.audit_records import PERMISSION, count_open
 from tools.web.listing import Column, Listing
+from tools.web.pages import PageRequest, page
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -31,10 +33,10 @@ class CheckpointListRow:
     keys: list[str]  # keys of this installation with a valid signature
 
 
-@evidence_page
-def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
+@page(PERMISSION)
+def record_proof(request: PageRequest, record_id: UUID) -> HttpResponse:
     """Each step of the inclusion proof of one record, computed now."""
-    by = actor_of(request)
+    by = actor_of(request.caller)
     may_open = request.user.has_perm(record_access.MAY_OPEN)
     opened = record_access.open_record(record_id, by=by, may_open=may_open)
     if opened is None:
@@ -56,18 +58,18 @@ def record_proof(request: HttpRequest, record_id: UUID) -> HttpResponse:
     return render(request, "audit/proof.html", context)
 
 
-@evidence_page
-def record_line(request: HttpRequest, record_id: UUID) -> HttpResponse:
+@page(PERMISSION)
+def record_line(request: PageRequest, record_id: UUID) -> HttpResponse:
     """The record's line, byte for byte as it is sealed. The download is recorded."""
-    by = actor_of(request)
+    by = actor_of(request.caller)
     if not record_search.organization_records(by.organization).filter(pk=record_id).exists():
         raise Http404
     line = proofs.disclose_line(record_id, by=lambda organization: by)
     return _text_file(f"{record_id}.line", line)
 
 
-@evidence_page
-def verifier(request: HttpRequest) -> HttpResponse:
+@page(PERMISSION)
+def verifier(request: PageRequest) -> HttpResponse:
     """The program that verifies a proof without Toolcrib."""
     source = Path(toolcrib_verify.__file__)
     return _text_file(source.name, source.read_text("utf-8"))
@@ -87,24 +89,24 @@ class CheckpointListing(Listing):
     ]
 
     def rows(self) -> QuerySet[Checkpoint]:
-        return Checkpoint.objects.filter(log__name=actor_of(self.request).organization)
+        return Checkpoint.objects.filter(log__name=self.caller.organization)
 
     def prepare(self, rows: list[Checkpoint]) -> list[CheckpointListRow]:
-        log = actor_of(self.request).organization
+        log = self.caller.organization
         return [_checkpoint_row(row, log) for row in rows]
 
     def context(self) -> dict[str, Any]:
-        log = actor_of(self.request).organization
+        log = self.caller.organization
         return {"keys": _verifier_keys(log), "alerts": count_open(log)}
 
 
-@evidence_page
-def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
-    return CheckpointListing(request).respond()  # type: ignore[arg-type]
+@page(PERMISSION)
+def checkpoint_list(request: PageRequest) -> HttpResponseBase:
+    return CheckpointListing(request).respond()
 
 
-@evidence_page
-def consistency_proof(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+@page(PERMISSION)
+def consistency_proof(request: PageRequest, checkpoint_id: int) -> HttpResponse:
     """The consistency proof: since a checkpoint, the log was only appended to."""
     found = _find_checkpoint(request, checkpoint_id)
     try:
@@ -114,15 +116,15 @@ def consistency_proof(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
     return _text_file(f"{found.size}.growth-proof", proof)
 
 
-@evidence_page
-def checkpoint_note(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+@page(PERMISSION)
+def checkpoint_note(request: PageRequest, checkpoint_id: int) -> HttpResponse:
     """A checkpoint as it was published, to store it elsewhere."""
     found = _find_checkpoint(request, checkpoint_id)
     return _text_file(f"{found.size}.note", found.note)
 
 
-def _find_checkpoint(request: HttpRequest, checkpoint_id: int) -> Checkpoint:
-    mine = Checkpoint.objects.filter(log__name=actor_of(request).organization)
+def _find_checkpoint(request: PageRequest, checkpoint_id: int) -> Checkpoint:
+    mine = Checkpoint.objects.filter(log__name=request.caller.organization)
     return get_object_or_404(mine.select_related("log"), pk=checkpoint_id)
 
 

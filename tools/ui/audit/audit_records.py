@@ -5,32 +5,30 @@ and shared; a range such as `1h` is relative to now.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
-from audit.actions import Actor
 from audit.alerts import alerts
 from audit.events import Event, Outcome
 from audit.export import export
 from audit.models import AuditRecord
 from audit.records import record_access, record_search
 from audit.records.record_search import Position, RecordSearch, tally_newest
-from tools.accounts.user_permissions import require
+from tools.accounts.callers import actor_of
 from tools.web.keyset import KeysetPage, count_at_most
 from tools.web.listing import Filters, Listing, choice_field, text_field
-from tools.web.pages import PageRequest, View, page
+from tools.web.pages import PageRequest, page
 
 RANGES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -72,20 +70,6 @@ class AuditRecordRow:
     details: str
 
 
-def needs(permission: str) -> Callable[[View], View]:
-    """Below `page`: refuses users without the permission."""
-
-    def checked(view: View) -> View:
-        @wraps(view)
-        def permitted(request: PageRequest, *args: object, **kwargs: object) -> HttpResponseBase:
-            require(request.caller, permission)
-            return view(request, *args, **kwargs)
-
-        return permitted
-
-    return checked
-
-
 def records_address(asked: Mapping[str, str], **changes: str) -> str:
     query = {name: value for name, value in {**asked, **changes}.items() if value}
     return reverse("audit") + (f"?{urlencode(query)}" if query else "")
@@ -111,11 +95,6 @@ def record_facets(wanted: RecordSearch, asked: Mapping[str, str]) -> list[AuditF
             ]
             found.append(AuditFacet(title, choices))
     return found
-
-
-def evidence_page(view: View) -> View:
-    """Decorator of read-only pages for users who may read their organization's audit records."""
-    return require_safe(page(needs(PERMISSION)(view)))
 
 
 class RecordFilters(Filters):
@@ -146,7 +125,7 @@ class RecordListing(Listing):
     filters, counted, exported, results = RecordFilters, False, False, "audit/records.html#results"
 
     def build(self) -> None:
-        self.by = actor_of(self.request)
+        self.by = actor_of(self.request.caller)
         self.opened = self.request.user.has_perm(record_access.MAY_OPEN)
         self.asked = {name: self.filter.texts.get(name, "") for name in self.filter.fields}
         meant = self.asked | {"since": range_start(self.asked, timezone.now())}
@@ -203,9 +182,9 @@ class RecordListing(Listing):
         }
 
 
-@evidence_page
-def record_list(request: HttpRequest) -> HttpResponseBase:
-    return RecordListing(request).respond()  # type: ignore[arg-type]
+@page(PERMISSION)
+def record_list(request: PageRequest) -> HttpResponseBase:
+    return RecordListing(request).respond()
 
 
 def count_open(organization: str) -> int | str:
@@ -213,11 +192,11 @@ def count_open(organization: str) -> int | str:
     return count_at_most(alerts.alerts_of(organization).open())
 
 
-@evidence_page
-def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
+@page(PERMISSION)
+def record_detail(request: PageRequest, record_id: UUID) -> HttpResponse:
     """One record, its sequence number and, with permission, the call's payload."""
     may_open = request.user.has_perm(record_access.MAY_OPEN)
-    opened = record_access.open_record(record_id, by=actor_of(request), may_open=may_open)
+    opened = record_access.open_record(record_id, by=actor_of(request.caller), may_open=may_open)
     if opened is None:
         raise Http404
     context = {
@@ -228,19 +207,6 @@ def record_detail(request: HttpRequest, record_id: UUID) -> HttpResponse:
         "alerts": count_open(opened.record.organization),
     }
     return render(request, "audit/record.html", context)
-
-
-def actor_of(request: HttpRequest) -> Actor:
-    """The actor who reads a page of evidence."""
-    user: Any = request.user
-    return Actor(
-        kind="person",
-        name=user.get_username(),
-        organization=str(user.organization.slug),
-        id=str(user.pk),
-        source_ip=str(request.META.get("REMOTE_ADDR", ""))[:45],
-        request_id=str(getattr(request, "name", "")),
-    )
 
 
 def codes_by_family() -> list[tuple[str, list[str]]]:
@@ -273,7 +239,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _read_position(request: HttpRequest) -> Position | None:
+def _read_position(request: PageRequest) -> Position | None:
     """The position where the page begins; an invalid one is the newest."""
     try:
         return Position.read(query_value(request.GET, "cursor"))

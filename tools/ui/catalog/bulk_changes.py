@@ -8,10 +8,8 @@ from uuid import uuid4
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_http_methods, require_POST
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import require
 from tools.authorization.listings import visible_tools
 from tools.catalog.snapshot import CatalogTool
 from tools.definitions.texts.names import join_names
@@ -32,9 +30,9 @@ from tools.licensing.license_coverage import lowest_tiers
 from tools.models import Tool
 from tools.ui.catalog.catalog import UNDO, return_address
 from tools.ui.catalog.catalog_search import CatalogSearch
-from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, action_page, form_page, snapshot_of
 from tools.web.previews import PreviewForm
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "catalog/bulk_change.html"
 _MOST_NAMED = 5
@@ -98,12 +96,9 @@ class BulkChangeForm(PreviewForm):
         return _apply_change(self.request, self.deed, self.tools, self.changing)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_tool")
 def bulk_change_page(request: PageRequest) -> HttpResponseBase:
     """GET shows the preview; POST applies the change."""
-    require(request.caller, "change_tool")
     if request.method == "POST":
         form = BulkChangeForm(request)
         if not form.save():
@@ -132,12 +127,9 @@ def bulk_change_page(request: PageRequest) -> HttpResponseBase:
     return form.show(TEMPLATE, {"missing": max(0, len(names) - len(tools))})
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED, "change_tool")
 def undo_change(request: PageRequest) -> HttpResponseBase:
     """Undo the user's last bulk switch for the tools that have not changed since."""
-    require(request.caller, "change_tool")
     kept = request.session.pop(UNDO, None)
     if kept is None or kept["key"] != request.POST.get("key"):
         messages.error(request, "That cannot be taken back any more.")

@@ -8,12 +8,11 @@ from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import trigger_client_event
 
 from config.http.browser_security import safe_redirect_path
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.authorization.listings import visible_tools
 from tools.catalog.actions import find_tool, set_enabled
 from tools.catalog.imports.catalog_export import CatalogExportFormat, ExportedCatalog, exported
@@ -33,8 +32,8 @@ from tools.ui.catalog.catalog_search import (
 )
 from tools.ui.display import pretty
 from tools.web.listing import Column, Filters, Listing, offer, search_field, select_field
-from tools.web.pages import PageRequest, current_snapshot, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, current_snapshot, page, snapshot_of
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "catalog/catalog.html"
 UNDO = "catalog-undo"  # key of the last change that can be undone, in the session and on a message
@@ -114,17 +113,13 @@ class CatalogListing(Listing):
         }
 
 
-@require_safe
-@page
+@page()
 def tool_list(request: PageRequest) -> HttpResponseBase:
     return CatalogListing(request).respond()
 
 
-@proof(lambda request, *, enabled, **_: enabled)
-@require_POST
-@page
+@action_page(lambda request, *, enabled, **_: enabled, "change_tool")
 def switch_tool(request: PageRequest, name: str, enabled: bool) -> HttpResponseBase:
-    require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     set_enabled(tool=tool, enabled=enabled, by=actor_of(request.caller), reason="ui")
     if not request.htmx:
@@ -144,20 +139,14 @@ def return_address(request: PageRequest, given: QueryDict) -> str:
     return safe_redirect_path(given.get("next", ""), reverse("catalog"))
 
 
-@proof(Proof.ALWAYS)
-@require_safe
-@page
+@page("view_tool", proof=Proof.ALWAYS)
 def export_catalog(request: PageRequest) -> HttpResponse:
-    require(request.caller, "view_tool")
     place = request.user.organization
     return _export_file(request, exported(place), f"{place.slug}-catalog")
 
 
-@proof(Proof.ALWAYS)
-@require_safe
-@page
+@page("view_tool", proof=Proof.ALWAYS)
 def export_tool(request: PageRequest, name: str) -> HttpResponse:
-    require(request.caller, "view_tool")
     tool = find_tool(request.user.organization, name)
     if tool.type == ToolType.BUILTIN:
         raise Conflict("A built-in tool comes with the product.", code="tool_is_builtin")

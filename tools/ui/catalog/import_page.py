@@ -7,9 +7,8 @@ from collections import Counter
 from typing import Any
 
 from django.http.response import HttpResponseBase
-from django.views.decorators.http import require_http_methods
 
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.imports.import_preview import (
     LEFT_OUT,
     UNREAD,
@@ -27,8 +26,8 @@ from tools.errors import InvalidDefinition
 from tools.models import McpServer
 from tools.ui.catalog.import_form import DIALECTS, NOT_WRITTEN, TEMPLATE, ImportForm
 from tools.ui.display import definition_text
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page
+from tools.web.reauthentication import Proof
 
 MOST_CHANGES = 30
 _CHIPS = {  # words and colours
@@ -72,11 +71,8 @@ def preview_row(row: ImportPreviewRow, choices: Choices, written: bool) -> dict[
     }
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "add_tool")
 def import_page(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_tool")
     form = ImportForm(request)
     written = form.save()
     results = Counter(row.result for row in form.rows)

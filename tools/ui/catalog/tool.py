@@ -13,7 +13,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may, require
 from tools.authorization.listings import visible_tool
@@ -79,8 +78,7 @@ class ToolUsageDay:
     p95: float | None
 
 
-@require_safe
-@page
+@page()
 def tool_page(request: PageRequest, name: str) -> HttpResponse:
     tool = visible_tool(request.caller, snapshot_of(request), name)
     raw = tool.definition.raw
@@ -105,8 +103,7 @@ def tool_page(request: PageRequest, name: str) -> HttpResponse:
     return render(request, TEMPLATE, context)
 
 
-@require_safe
-@page
+@page()
 def version_page(request: PageRequest, name: str, number: int) -> HttpResponse:
     """A version and its changes."""
     tool = visible_tool(request.caller, snapshot_of(request), name)
@@ -168,8 +165,7 @@ class ToolAgentListing(Listing):
         return sum(not row.gate for row in self.visible_rows)
 
 
-@require_safe
-@page
+@page()
 def access_page(request: PageRequest, name: str) -> HttpResponseBase:
     tool = visible_tool(request.caller, snapshot_of(request), name)
     for permission in ("view_agent", "view_tool"):
@@ -177,8 +173,7 @@ def access_page(request: PageRequest, name: str) -> HttpResponseBase:
     return ToolAgentListing(request, tool).respond()
 
 
-@require_safe
-@page
+@page()
 def usage_page(request: PageRequest, name: str) -> HttpResponse:
     snapshot = snapshot_of(request)
     tool = visible_tool(request.caller, snapshot, name)

@@ -13,10 +13,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.authorization.listings import visible_tool
 from tools.catalog.actions import find_tool, restore_version
 from tools.catalog.signatures import drift, verification
@@ -33,9 +32,9 @@ from tools.models import (
     UpstreamChange,
 )
 from tools.ui.approvals.upstream_changes import side_by_side_diff, tool_origin
-from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, action_page, page, snapshot_of
 from tools.web.previews import PreviewForm
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "catalog/version_difference.html"
 MOST_VERSIONS = 20
@@ -92,8 +91,7 @@ class RestoreForm(PreviewForm):
         return restored.version, restored.version == before
 
 
-@require_safe
-@page
+@page()
 def difference_page(request: PageRequest, name: str) -> HttpResponse:
     """The difference of two versions; with `restore`, a form that rolls back to `to`."""
     visible_tool(request.caller, snapshot_of(request), name)
@@ -113,11 +111,8 @@ def difference_page(request: PageRequest, name: str) -> HttpResponse:
     return _render_difference(request, tool, before, after, form)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED, "change_tool")
 def restore_tool(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     form = RestoreForm(request, tool)
     if not form.save():
@@ -148,12 +143,9 @@ def _render_difference(
     return render(request, TEMPLATE, context, status=form.status if form else 200)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED, "change_tool")
 def change_policy(request: PageRequest, name: str) -> HttpResponseBase:
     """Set the drift policy: what happens to calls when the upstream tool changes."""
-    require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     policy = request.POST.get("on_drift", "")
     if policy not in OnDrift.values:

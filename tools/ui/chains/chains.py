@@ -11,7 +11,6 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
@@ -31,8 +30,8 @@ from tools.ui.chains.chain_drawing import ChainDrawing, draw_chain, inputs_of
 from tools.ui.display import pretty, truncate
 from tools.web.forms import ActionForm
 from tools.web.listing import Column, Filters, Listing, search_field
-from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page, snapshot_of
+from tools.web.reauthentication import Proof
 from tools.workflows.chain_dry_run import dry_run
 
 LIST, FORM = "chains/chains.html", "chains/chain_form.html"
@@ -154,26 +153,19 @@ class ChainListing(Listing):
         return {"may_add": may(self.caller, "add_tool")}
 
 
-@require_safe
-@page
+@page()
 def chain_list(request: PageRequest) -> HttpResponseBase:
     return ChainListing(request).respond()
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "add_tool")
 def create_chain(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_tool")
     return _handle_form(ChainForm(request))
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "change_tool")
 def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
     """Save a new version. Open runs continue with their version."""
-    require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     if tool.type != ToolType.CHAIN:
         raise NotFound(f"There is no chain {name[:128]!r}.", code="chain_not_found")
@@ -181,9 +173,7 @@ def change_chain(request: PageRequest, name: str) -> HttpResponseBase:
     return _handle_form(ChainForm(request, tool))
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def check_text(request: PageRequest) -> HttpResponse:
     """The errors of a text while it is edited, and its drawing. Saves nothing."""
     if not may(request.caller, "change_tool"):

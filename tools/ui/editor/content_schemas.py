@@ -9,10 +9,9 @@ from django.db.models import Q, QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.sandbox import content_schemas
 from tools.definitions.values import strict_json
 from tools.errors import ToolcribError
@@ -21,8 +20,8 @@ from tools.ui.display import diff_texts, mixed_words, pretty, visible_pieces
 from tools.web.form_fields import OpenChoiceField, choices
 from tools.web.forms import ActionForm
 from tools.web.listing import Column, Filters, Listing, choice_field, search_field
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page, page
+from tools.web.reauthentication import Proof
 
 LIST, ONE = "editor/content_schemas.html", "editor/content_schema.html"
 FORM, REMOVE = "editor/content_schema_form.html", "editor/content_schema_remove.html"
@@ -64,18 +63,14 @@ class SchemaListing(Listing):
         return {"may_add": may(self.caller, "add_contentschema")}
 
 
-@require_safe
-@page
+@page("view_contentschema")
 def schema_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_contentschema")
     return SchemaListing(request).respond()
 
 
-@require_safe
-@page
+@page("view_contentschema")
 def schema_page(request: PageRequest, name: str) -> HttpResponse:
     """The version of `?version=`, else the newest, beside the previous one."""
-    require(request.caller, "view_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
     version = _find_version(row, request.GET.get("version", ""))
     before = row.versions.filter(number__lt=version.number).order_by("-number").first()
@@ -159,11 +154,8 @@ class SchemaForm(ActionForm):
             self.add_error("document", refusal.message)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "add_contentschema")
 def create_schema(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_contentschema")
     form = SchemaForm(request)
     if not form.save():
         return form.show(FORM)
@@ -172,12 +164,9 @@ def create_schema(request: PageRequest) -> HttpResponseBase:
     return form.redirect(said, "schema", name=made)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "change_contentschema")
 def change_schema(request: PageRequest, name: str) -> HttpResponseBase:
     """Save a new version; existing versions are never edited."""
-    require(request.caller, "change_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
     form = SchemaForm(request, row)
     if not form.save():
@@ -187,11 +176,8 @@ def change_schema(request: PageRequest, name: str) -> HttpResponseBase:
     return form.redirect(said, "schema", name=row.name)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "delete_contentschema")
 def remove_schema(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "delete_contentschema")
     row = content_schemas.find_schema(request.user.organization, name)
     if request.method != "POST":
         return render(request, REMOVE, {"row": row})

@@ -10,9 +10,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_http_methods
 
-from tools.accounts.user_permissions import require
 from tools.catalog.actions import find_tool
 from tools.catalog.signatures.version_signatures import check_current
 from tools.definitions.implementations.tool_types import READERS
@@ -33,8 +31,8 @@ from tools.ui.display import (
 from tools.ui.editor.tool_drafts import STEPS, ToolForm
 from tools.web.forms import Renderer
 from tools.web.one_time import done_here
-from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page, snapshot_of
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "editor/editor.html"
 _EXAMPLES: dict[str, Any] = {
@@ -42,11 +40,8 @@ _EXAMPLES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "add_tool")
 def create_tool(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_tool")
     kind = (request.POST if request.method == "POST" else request.GET).get("type", "")
     if kind == ToolType.CHAIN:
         return redirect("chain-new")
@@ -54,11 +49,8 @@ def create_tool(request: PageRequest) -> HttpResponseBase:
     return _handle_form(ToolForm(request, None, kind if known else ToolType.CODE))
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "change_tool")
 def change_tool(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "change_tool")
     tool = find_tool(request.user.organization, name)
     check_current(tool)
     if tool.type == ToolType.BUILTIN:

@@ -14,7 +14,6 @@ from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
 from audit.actions import redactor_of
 from tools.accounts.user_permissions import may
@@ -31,8 +30,8 @@ from tools.ui.charts import Gauge, gauge
 from tools.ui.display import format_duration
 from tools.ui.executions.executions import LARGE_FIELDS, caller_name
 from tools.web.listing import Column, Filters, Listing, text_field
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, page
+from tools.web.reauthentication import Proof
 from tools.workflows import batches
 from tools.workflows.batches import BatchRow
 
@@ -110,8 +109,7 @@ class BatchListing(Listing):
         return [(kind, word, self.address(kind=kind)) for kind, word in KINDS.items()]
 
 
-@require_safe
-@page
+@page()
 def batch_list(request: PageRequest) -> HttpResponseBase:
     return BatchListing(request).respond()
 
@@ -186,8 +184,7 @@ class BatchCallListing(Listing):
         }
 
 
-@require_safe
-@page
+@page()
 def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     listing = BatchCallListing(request, batches.find_batch(request.caller, batch_id))
     if (
@@ -200,9 +197,7 @@ def batch_page(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     return listing.respond()
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def cancel_batch(request: PageRequest, batch_id: UUID) -> HttpResponseBase:
     """Cancel the whole batch, or the selected calls."""
     batch = batches.find_batch(request.caller, batch_id)

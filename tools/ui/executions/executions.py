@@ -12,7 +12,6 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.dateparse import parse_datetime
-from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.user_permissions import may
 from tools.authorization.pins import session_pins
@@ -27,8 +26,8 @@ from tools.ui.chains.chain_drawing import draw_run
 from tools.ui.display import format_duration, impersonator_name, output_text, pretty, truncate
 from tools.ui.executions.execution_details import child_calls, execution_timeline, resource_usage
 from tools.web.listing import Column, Filters, Listing, choice_field, text_field
-from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, page, snapshot_of
+from tools.web.reauthentication import Proof
 from tools.workflows import retries, session_actions
 
 PAGE_SIZE = 50
@@ -118,14 +117,12 @@ class ExecutionListing(CallListing):
         }
 
 
-@require_safe
-@page
+@page()
 def execution_list(request: PageRequest) -> HttpResponseBase:
     return ExecutionListing(request).respond()
 
 
-@require_safe
-@page
+@page()
 def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     execution = answer.find_execution(request.caller, execution_id)
     # The try-it form requests only the result, the execution's page every part that changes.
@@ -139,9 +136,7 @@ def execution_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     )
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def cancel_execution(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     execution = answer.find_execution(request.caller, execution_id)
     answer.cancel(caller=request.caller, execution=execution)
@@ -152,9 +147,7 @@ def cancel_execution(request: PageRequest, execution_id: UUID) -> HttpResponseBa
     return render(request, f"{EXECUTION_TEMPLATE}#moving", context)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     """Call again and redirect to the new call, also where a gate has refused it."""
     execution = answer.find_execution(request.caller, execution_id)
@@ -167,9 +160,7 @@ def retry(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     return redirect("execution", execution_id=made)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def resolve(request: PageRequest, execution_id: UUID) -> HttpResponseBase:
     execution = answer.find_execution(request.caller, execution_id)
     outcome, reason = request.POST.get("outcome", ""), request.POST.get("reason", "")
@@ -288,16 +279,13 @@ class SessionCallListing(Listing):
         }
 
 
-@require_safe
-@page
+@page()
 def session_page(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     session = session_actions.find_readable_session(request.caller, session_id)
     return SessionCallListing(request, session).respond()
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def end_session(request: PageRequest, session_id: UUID) -> HttpResponseBase:
     """End the session: new calls in it are refused, and running calls finish."""
     session = session_actions.find_readable_session(request.caller, session_id)

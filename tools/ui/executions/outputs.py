@@ -15,7 +15,6 @@ from uuid import UUID
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
 
 from audit.actions import redactor_of
 from tools.definitions.tool import ToolDefinition
@@ -61,8 +60,7 @@ class OutputPiece:
     last: str
 
 
-@require_safe
-@page
+@page()
 def output_page(request: PageRequest, execution_id: UUID) -> HttpResponse:
     execution = answer.find_execution(request.caller, execution_id)
     context: dict[str, Any] = {"execution": execution, "content": None}

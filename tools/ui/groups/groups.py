@@ -10,11 +10,10 @@ from django import forms
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
 from tools.accounts.grants.grant_actions import create_group, save_group
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.group_openings import openings_of
 from tools.catalog.groups import members_of
 from tools.catalog.snapshot import CatalogGroup, Snapshot
@@ -35,9 +34,9 @@ from tools.web.form_fields import (
 )
 from tools.web.forms import notify
 from tools.web.listing import Column, Filters, Listing, search_field
-from tools.web.pages import PageRequest, current_snapshot, page, snapshot_of
+from tools.web.pages import PageRequest, current_snapshot, form_page, page, snapshot_of
 from tools.web.previews import PreviewForm
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 LIST_TEMPLATE, FORM_TEMPLATE = "groups/groups.html", "groups/group_form.html"
 MOST_SHOWN = 50
@@ -173,26 +172,18 @@ class GroupListing(Listing):
         }
 
 
-@require_safe
-@page
+@page("view_toolgroup")
 def group_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_toolgroup")
     return GroupListing(request).respond()
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "add_toolgroup")
 def new_group(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_toolgroup")
     return _handle_form(request, None)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_toolgroup")
 def change_group(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "change_toolgroup")
     rows = ToolGroup.objects.filter(organization=request.user.organization)
     group = rows.select_related("parent").filter(name=name).first()
     if group is None:

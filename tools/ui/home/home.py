@@ -13,7 +13,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
 from tools.definitions.results import Status
@@ -55,8 +54,7 @@ class ChartPanel:
     rows: list[tuple[str, list[str]]]
 
 
-@require_safe
-@page
+@page()
 def home_page(request: PageRequest) -> HttpResponse:
     part = request.GET.get("part", "")
     if request.htmx and part == "now":

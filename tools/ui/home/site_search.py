@@ -10,7 +10,6 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.http import require_safe
 
 from tools.authorization.listings import visible_tools
 from tools.catalog.search.tool_search import rank_tools, relevant_tools
@@ -29,8 +28,7 @@ class PageLink:
     address: str
 
 
-@require_safe
-@page
+@page()
 def search_page(request: PageRequest) -> HttpResponse:
     q = request.GET.get("q", "").strip()[:LONGEST_QUERY]
     context = {"q": q, "places": list(_find_pages(request, q)), "tools": _find_tools(request, q)}

@@ -11,7 +11,6 @@ from django import forms
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.formats import date_format
-from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
 from tools.errors import Malformed
@@ -111,8 +110,7 @@ class UsageListing(Listing):
         return self.address(since=f"{self.days.until - timedelta(days=length - 1)}")
 
 
-@require_safe
-@page
+@page()
 def usage_page(request: PageRequest) -> HttpResponseBase:
     listing = UsageListing(request)
     response = listing.respond()

@@ -16,7 +16,6 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
 
 from tools.accounts.user_permissions import may
 from tools.authorization.facts import check_groups_uncounted, question_of
@@ -36,7 +35,7 @@ from tools.ui.playground.call_form import default_group, default_state
 from tools.web.keyset import KeysetPage
 from tools.web.listing import Column, Filters, Listing, text_field
 from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 SEARCH_TEMPLATE = "knowledge/knowledge.html"
 SEARCH_TOOL = "search_knowledge"
@@ -116,16 +115,13 @@ class EntityListing(Listing):
         }
 
 
-@require_safe
-@page
+@page()
 def search_page(request: PageRequest) -> HttpResponseBase:
     require_reader(request)
     return EntityListing(request).respond()
 
 
-@proof(Proof.ALWAYS)
-@require_safe
-@page
+@page(proof=Proof.ALWAYS)
 def export_knowledge(request: PageRequest) -> HttpResponseBase:
     """Download the whole graph. A failure is reported before the first byte is sent."""
     require_reader(request)
@@ -160,8 +156,7 @@ def type_url(iri: str) -> str:
     return f"{reverse('knowledge')}?{urlencode({'type': iri})}"
 
 
-@require_safe
-@page
+@page()
 def entity_page(request: PageRequest) -> HttpResponse:
     require_reader(request)
     iri, depth = request.GET.get("iri", ""), _parse_depth(request)

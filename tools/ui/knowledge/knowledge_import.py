@@ -6,10 +6,8 @@ from typing import Any
 from django import forms
 from django.http import HttpResponse
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import require
 from tools.catalog.knowledge_graphs import (
     GraphImportPreview,
     GraphImportResult,
@@ -22,9 +20,9 @@ from tools.knowledge.entity_index import local_name
 from tools.knowledge.graph_documents import MOST_FLAWS, Syntax
 from tools.ui.knowledge.knowledge import entity_url
 from tools.web.form_fields import OpenChoiceField
-from tools.web.pages import PageRequest, page
+from tools.web.pages import PageRequest, form_page
 from tools.web.previews import PreviewForm
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "knowledge/knowledge_import.html"
 MOST_BYTES = 4 * 1024 * 1024  # the command allows more: here the browser carries the document
@@ -115,11 +113,8 @@ class KnowledgeImportForm(PreviewForm):
         }
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED, "add_knowledgeentry")
 def import_page(request: PageRequest) -> HttpResponse:
-    require(request.caller, "add_knowledgeentry")
     form = KnowledgeImportForm(request)
     form.save()
     whole = len(form.line_errors) < MOST_FLAWS

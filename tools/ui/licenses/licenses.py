@@ -15,10 +15,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import require
 from tools.catalog import seats
 from tools.catalog.snapshot import Snapshot
 from tools.catalog.tiers import LicenseStatus, lowest_tier, standing_of
@@ -41,9 +39,9 @@ from tools.ui.licenses.tiers import (
 from tools.ui.settings.sandbox import Notice, manages_tools
 from tools.web.forms import notify
 from tools.web.listing import Column, Filters, Listing, search_field
-from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, action_page, page, snapshot_of
 from tools.web.previews import PreviewForm
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "licenses/licenses.html"
 _MOST_NAMED = 3  # in a notice
@@ -176,10 +174,8 @@ class TierMoveForm(PreviewForm):
         return done
 
 
-@require_safe
-@page
+@page("view_licensetier")
 def license_page(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_licensetier")
     wanted, slug = request.GET.get("tier", ""), request.GET.get("organization", "")
     if (wanted or slug) and not request.caller.is_superuser:
         require_superuser(request)
@@ -191,9 +187,7 @@ def license_page(request: PageRequest) -> HttpResponseBase:
     return _render_page(request, place, move)
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def change_tier(request: PageRequest) -> HttpResponseBase:
     """Move an organization to a tier, if the impact is still the one that was shown."""
     require_superuser(request)

@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST
 
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
@@ -33,9 +32,9 @@ from tools.licensing.tier_terms import TERMS, same_terms, terms_of
 from tools.models import LicenseTier, Organization
 from tools.web.form_fields import Checkboxes, WholeField, choices
 from tools.web.forms import notify
-from tools.web.pages import PageRequest, page, snapshot_of
+from tools.web.pages import PageRequest, action_page, form_page, snapshot_of
 from tools.web.previews import PreviewForm
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "licenses/tier.html"
 UNDO_KEY = "licenses-undo"  # session key, and tag of the message that offers it
@@ -163,9 +162,7 @@ def require_superuser(request: PageRequest) -> None:
         raise Forbidden("Only a superuser changes tiers.", code="not_permitted")
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED)
 def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
     """The form of a tier. GET with `show=yes` and its fields shows what would follow, too."""
     require_superuser(request)
@@ -181,9 +178,7 @@ def tier_page(request: PageRequest, tier_id: int) -> HttpResponseBase:
     return form.show(TEMPLATE, {"tier": tier})
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def undo_change(request: PageRequest) -> HttpResponseBase:
     """Restore the previous terms, unless the tier has changed since."""
     require_superuser(request)

@@ -10,10 +10,9 @@ from django.contrib import messages as notices
 from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.errors import NotFound
 from tools.messaging import message_channels
 from tools.messaging.message_channels import (
@@ -30,8 +29,8 @@ from tools.web.form_fields import NamesField, NumberField, SecretField, choices
 from tools.web.forms import ActionForm
 from tools.web.listing import Column, Filters, Listing, choice_field, text_field
 from tools.web.one_time import redirect_with_secrets, take_secrets
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page
+from tools.web.reauthentication import Proof
 
 # A state with the color of the corresponding status of calls.
 STATE_TONES = {
@@ -160,32 +159,24 @@ class InboxListing(Listing):
         ]
 
 
-@require_safe
-@page
+@page("view_message")
 def message_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_message")
     return MessageListing(request).respond()
 
 
-@require_safe
-@page
+@page("view_messagechannel")
 def channel_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_messagechannel")
     return ChannelListing(request).respond()
 
 
-@require_safe
-@page
+@page()
 def inbox_page(request: PageRequest) -> HttpResponseBase:
     return InboxListing(request).respond()
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["POST"])
-@page
+@action_page(Proof.NOT_NEEDED, "change_messagechannel")
 def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     """Send a test message over the channel to the addressees of the form."""
-    require(request.caller, "change_messagechannel")
     row = find_channel(request.user.organization, name)
     recipients = request.POST.get("to", "").replace(",", " ").split()
     try:
@@ -198,9 +189,7 @@ def test_channel(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("channel-edit", name=row.name)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["POST"])
-@page
+@action_page(Proof.NOT_NEEDED)
 def mark_item_read(request: PageRequest, item_id: UUID) -> HttpResponseBase:
     item = _inbox_items(request).filter(pk=item_id).first()
     if item is None:
@@ -291,12 +280,9 @@ class ChannelForm(ActionForm):
         )
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "add_messagechannel")
 def write_channel(request: PageRequest) -> HttpResponseBase:
     """Create a channel of the kind in the URL. Its key is shown once; an inbox has none."""
-    require(request.caller, "add_messagechannel")
     kind = _parse_kind(request.GET.get("kind", ""))
     form = ChannelForm(request, kind)
     if not form.save():
@@ -307,12 +293,9 @@ def write_channel(request: PageRequest) -> HttpResponseBase:
     return redirect_with_secrets(request, {"key": key}, "channel-key", name=row.name)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_messagechannel")
 def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
     """Change a channel. Empty secret fields keep their value."""
-    require(request.caller, "change_messagechannel")
     row = find_channel(request.user.organization, name)
     form = ChannelForm(request, MessageKind(row.kind), row)
     if not form.save():
@@ -321,12 +304,9 @@ def change_channel(request: PageRequest, name: str) -> HttpResponseBase:
     return form.redirect(f"{row.name} is changed.", "channels")
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_messagechannel")
 def channel_key(request: PageRequest, name: str) -> HttpResponseBase:
     """Replace the signing key by a POST; the page that follows shows it once."""
-    require(request.caller, "change_messagechannel")
     row = find_channel(request.user.organization, name)
     if request.method == "POST":
         key = message_channels.replace_key(row=row, by=actor_of(request.caller))
@@ -334,11 +314,8 @@ def channel_key(request: PageRequest, name: str) -> HttpResponseBase:
     return render(request, KEY_TEMPLATE, {"row": row, **take_secrets(request)})
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "delete_messagechannel")
 def remove_channel(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "delete_messagechannel")
     row = message_channels.find_channel(request.user.organization, name)
     if request.method != "POST":
         return render(request, REMOVE_TEMPLATE, {"row": row})

@@ -14,7 +14,6 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import NoReverseMatch, reverse
-from django.views.decorators.http import require_http_methods
 from django_htmx.http import replace_url
 
 from tools.accounts.callers import impersonable_agents
@@ -24,15 +23,7 @@ from tools.catalog.search.tool_search import rank_tools, relevant_tools
 from tools.catalog.snapshot import CatalogTool
 from tools.definitions.callers import Caller
 from tools.definitions.values import strict_json
-from tools.errors import (
-    InvalidCall,
-    Malformed,
-    NotFound,
-    QuotaExceeded,
-    RateLimited,
-    ToolcribError,
-    TooManyHeld,
-)
+from tools.errors import Malformed, NotFound, ToolcribError
 from tools.execution import confirmations
 from tools.execution.answer import execute, refusal_of
 from tools.execution.call import Call
@@ -59,17 +50,13 @@ from tools.ui.playground.replay import (
     from_record,
 )
 from tools.ui.playground.snippets import Snippet, code_snippets
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page
+from tools.web.reauthentication import Proof
 
 TEMPLATE, CHOICE_TEMPLATE = "playground/tool_call.html", "playground/playground.html"
 WAIT_S = 20.0
 LIVE_WAIT_S = 1.5  # after that, the part that htmx loaded follows the call
 MOST_FOUND, MOST_HISTORY = 20, 20
-# What a call that was refused when it was made has answered; the stored row has the code alone.
-_AT_ADMISSION = {
-    one.code: one.http_status for one in (InvalidCall, RateLimited, QuotaExceeded, TooManyHeld)
-}
 UNREADABLE = "A field cannot be read."
 _HISTORY_FIELDS = (
     "tool_name", "status", "parked_below", "agent__slug", "created_at", "duration_ms", "error_code",
@@ -199,9 +186,7 @@ class ToolCallForm(CallForm):
         return parameters
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED)
 def call_page(request: PageRequest, name: str) -> HttpResponse:
     """Call through the execution pipeline; or show the form, empty or with a call."""
     if request.method == "POST":
@@ -218,9 +203,7 @@ def call_page(request: PageRequest, name: str) -> HttpResponse:
     return _render_form(request, form)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NOT_NEEDED)
 def playground_page(request: PageRequest, name: str = "") -> HttpResponseBase:
     """Leads to the page of the call where the address names a tool or a call, as that of
     a former form, `/tools/<name>/try`, does."""
@@ -275,8 +258,9 @@ def _current_response(made: Execution) -> PlaygroundResponse:
 
 def _refusal_response(refusal: ToolcribError, made: Execution | None) -> PlaygroundResponse:
     named = {"request_id": made.request_id} if made and made.request_id else {}
-    status = _AT_ADMISSION.get(refusal.code, refusal.http_status)
-    return PlaygroundResponse(HTTPStatus(status), _body_text(refusal_shape(refusal) | named))
+    return PlaygroundResponse(
+        HTTPStatus(refusal.http_status), _body_text(refusal_shape(refusal) | named)
+    )
 
 
 def _find_own_execution(person: Caller, identifier: UUID) -> Execution:

@@ -11,10 +11,8 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import require
 from tools.catalog.mcp import mcp_servers
 from tools.catalog.mcp.mcp_servers import LONGEST_URL
 from tools.catalog.mcp.mcp_tokens import owner_texts
@@ -37,8 +35,8 @@ from tools.web.form_fields import (
     name_choice,
 )
 from tools.web.forms import ActionForm
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page
+from tools.web.reauthentication import Proof
 from tools.web.secret_values import SecretValuesField, api_values
 
 FORM_TEMPLATE, CREDENTIALS_TEMPLATE = "servers/server_form.html", "servers/server_credentials.html"
@@ -196,11 +194,8 @@ class CredentialForm(_SecretsForm):
         return mcp_servers.set_credential(row=self.row, owner=owner, values=values, by=by)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "add_mcpserver")
 def write_server(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_mcpserver")
     transport = _parse_transport(request, Transport.STREAMABLE_HTTP)
     row = McpServer(organization=request.user.organization, transport=transport)
     form = ServerForm(request, row, transport)
@@ -210,11 +205,8 @@ def write_server(request: PageRequest) -> HttpResponseBase:
     return form.redirect(f"{made} is registered. Nothing was asked of it yet.", "server", name=made)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_mcpserver")
 def change_server(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "change_mcpserver")
     row = mcp_servers.find_server(request.user.organization, name)
     form = ServerForm(request, row, _parse_transport(request, Transport(row.transport)))
     if not form.save():
@@ -222,12 +214,9 @@ def change_server(request: PageRequest, name: str) -> HttpResponseBase:
     return form.redirect(f"{row.name} is changed.", "server", name=row.name)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_mcpserver")
 def credentials_page(request: PageRequest, name: str) -> HttpResponseBase:
     """Credentials that calls of one user or agent send in addition to the shared ones."""
-    require(request.caller, "change_mcpserver")
     row = mcp_servers.find_server(request.user.organization, name)
     if owner := request.POST.get("remove"):
         by = actor_of(request.caller)

@@ -14,7 +14,6 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_POST
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import require
@@ -42,9 +41,9 @@ from tools.web.form_fields import (
     chosen_names,
     name_choice,
 )
-from tools.web.pages import PageRequest, page
+from tools.web.pages import PageRequest, action_page
 from tools.web.previews import PreviewForm
-from tools.web.reauthentication import Proof, proof
+from tools.web.reauthentication import Proof
 
 TEMPLATE = "servers/server_import.html"
 MOST_SELECTED = 50  # tools that a user can review at once
@@ -154,11 +153,8 @@ class ServerImportForm(PreviewForm):
         return done
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED, "add_tool")
 def import_tools(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "add_tool")
     row = mcp_servers.find_server(request.user.organization, name)
     writes = request.POST.get("do") in {"import", "write"}
     form = ServerImportForm(request, row, sent=writes)

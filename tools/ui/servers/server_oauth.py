@@ -7,7 +7,6 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from sandbox.egress.rules.grammar import Url
 from tools.accounts.callers import actor_of
@@ -17,8 +16,8 @@ from tools.errors import Conflict, Malformed, NotFound, Unavailable
 from tools.models import Grant, McpOAuthClient, McpServer
 from tools.web.form_fields import SecretField
 from tools.web.forms import ActionForm
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page
+from tools.web.reauthentication import Proof
 
 CONSENT_TEMPLATE, CLIENT_TEMPLATE, CALLBACK_TEMPLATE = (
     "servers/server_connect.html",
@@ -27,9 +26,7 @@ CONSENT_TEMPLATE, CLIENT_TEMPLATE, CALLBACK_TEMPLATE = (
 )
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED)
 def connect_server(request: PageRequest, name: str) -> HttpResponseBase:
     """Shows the address of the authorization server before the user is redirected to it."""
     owner = request.POST.get("owner", "")[:200]
@@ -57,8 +54,7 @@ def connect_server(request: PageRequest, name: str) -> HttpResponseBase:
     return render(request, CONSENT_TEMPLATE, context)
 
 
-@require_safe
-@page
+@page()
 def oauth_callback(request: PageRequest) -> HttpResponseBase:
     """The callback of the authorization server. Valid once, for the user who started it."""
     given = {name: str(value)[:8_192] for name, value in request.GET.items()}
@@ -72,9 +68,7 @@ def oauth_callback(request: PageRequest) -> HttpResponseBase:
     return redirect("server", name=made.server.name)
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED)
 def disconnect_server(request: PageRequest, name: str) -> HttpResponseBase:
     owner = request.POST.get("owner", "")[:200]
     _require_owner(request, owner)
@@ -124,12 +118,9 @@ class ClientForm(ActionForm):
         return mcp_consents.set_client(row=self.server, client=given, by=by)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_mcpserver")
 def client_page(request: PageRequest, name: str) -> HttpResponseBase:
     """The OAuth client that an administrator enters for the authorization server."""
-    require(request.caller, "change_mcpserver")
     row = _find_server(request, name)
     if request.method == "POST" and request.POST.get("do") == "remove":
         mcp_consents.delete_client(row=row, by=actor_of(request.caller))

@@ -9,10 +9,9 @@ from django.contrib import messages
 from django.db.models import Q, QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.mcp import mcp_import, mcp_servers
 from tools.catalog.mcp.mcp_import import ToolChange
 from tools.catalog.mcp.mcp_tokens import owner_text
@@ -32,8 +31,8 @@ from tools.ui.servers.server_import import (
     order_of,
 )
 from tools.web.listing import Column, Filters, Listing, choice_field, search_field
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page
+from tools.web.reauthentication import Proof
 
 LIST_TEMPLATE, SERVER_TEMPLATE, REMOVE_TEMPLATE = (
     "servers/servers.html",
@@ -117,10 +116,8 @@ class ServerListing(Listing):
         return {"dead": dead.count(), "may_add": may(self.caller, "add_mcpserver")}
 
 
-@require_safe
-@page
+@page("view_mcpserver")
 def server_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_mcpserver")
     return ServerListing(request).respond()
 
 
@@ -170,10 +167,8 @@ class ServerToolListing(Listing):
         return _server_context(self.request, self.server, self.changes)
 
 
-@require_safe
-@page
+@page("view_mcpserver")
 def server_page(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "view_mcpserver")
     return ServerToolListing(request, _find_server(request, name)).respond()
 
 
@@ -206,12 +201,9 @@ def _server_context(
     }
 
 
-@proof(Proof.NOT_NEEDED)
-@require_POST
-@page
+@action_page(Proof.NOT_NEEDED, "change_mcpserver")
 def refresh_tools(request: PageRequest, name: str) -> HttpResponseBase:
     """Request the server's list of tools now. Without an answer, the known list stays."""
-    require(request.caller, "change_mcpserver")
     row = _find_server(request, name)
     owner = request.POST.get("owner", "")[:200]
     try:
@@ -231,12 +223,9 @@ def refresh_tools(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("server", name=row.name)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "delete_mcpserver")
 def remove_server(request: PageRequest, name: str) -> HttpResponseBase:
     """Delete the server, after a confirmation page; refused while tools use it."""
-    require(request.caller, "delete_mcpserver")
     row = _find_server(request, name)
     if request.method != "POST":
         tools = list(mcp_servers.tools_of(row).values_list("name", flat=True))

@@ -15,11 +15,10 @@ from django.db.models import Count, QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from toolcrib_service.queue_protocol import Queue
 from tools.accounts.callers import actor_of
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.services import announcements, services
 from tools.catalog.services.announcements import MOST_PENDING
 from tools.catalog.services.services import find_service, tools_of
@@ -47,8 +46,8 @@ from tools.web.form_fields import (
 )
 from tools.web.forms import ActionForm
 from tools.web.listing import Column, Filters, Listing, choice_field, search_field
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, action_page, form_page, page
+from tools.web.reauthentication import Proof
 
 LIST_TEMPLATE, SERVICE_TEMPLATE = "servers/services.html", "servers/service.html"
 PAGE_SIZE = 50
@@ -136,10 +135,8 @@ class ServiceListing(Listing):
         }
 
 
-@require_safe
-@page
+@page("view_toolservice")
 def service_list(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "view_toolservice")
     return ServiceListing(request).respond()
 
 
@@ -183,10 +180,8 @@ class ServiceToolListing(Listing):
         }
 
 
-@require_safe
-@page
+@page("view_toolservice")
 def service_page(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "view_toolservice")
     row = find_service(request.user.organization, name)
     return ServiceToolListing(request, row).respond()
 
@@ -250,13 +245,10 @@ def review_announcement(row: ToolService) -> AnnouncementReview:
     )
 
 
-@proof(Proof.NEEDED)
-@require_POST
-@page
+@action_page(Proof.NEEDED, "change_toolservice")
 def decide_announcement(request: PageRequest, name: str) -> HttpResponseBase:
     """Decide on the announcement with the digest that was shown; of another one, show the page
     again and decide nothing."""
-    require(request.caller, "change_toolservice")
     row = services.find_service(request.user.organization, name)
     given = request.POST
     digest, word = given.get("digest", ""), given.get("do", "")
@@ -347,11 +339,8 @@ class ServiceForm(ActionForm):
         )
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "add_toolservice")
 def write_service(request: PageRequest) -> HttpResponseBase:
-    require(request.caller, "add_toolservice")
     form = ServiceForm(request)
     if not form.save():
         return form.show(FORM_TEMPLATE)
@@ -359,11 +348,8 @@ def write_service(request: PageRequest) -> HttpResponseBase:
     return form.redirect(f"{made} is registered.", "service", name=made)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "change_toolservice")
 def change_service(request: PageRequest, name: str) -> HttpResponseBase:
-    require(request.caller, "change_toolservice")
     row = services.find_service(request.user.organization, name)
     form = ServiceForm(request, row)
     if not form.save():
@@ -371,12 +357,9 @@ def change_service(request: PageRequest, name: str) -> HttpResponseBase:
     return form.redirect(f"{row.name} is changed.", "service", name=row.name)
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED, "delete_toolservice")
 def remove_service(request: PageRequest, name: str) -> HttpResponseBase:
     """Delete the service, after a confirmation page; refused while tools use it."""
-    require(request.caller, "delete_toolservice")
     row = services.find_service(request.user.organization, name)
     if request.method != "POST":
         tools = [tool.name for tool in services.tools_of(row)]

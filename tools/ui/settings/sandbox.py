@@ -14,7 +14,6 @@ from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_safe
 
 from sandbox.daemon.trials.capability import AttackResult, Capability, LevelCapability
 from sandbox.spec import Backend, IsolationLevel
@@ -65,8 +64,7 @@ def manages_tools(user: User | AnonymousUser | None) -> bool:
     return user is not None and (user.is_staff or user.has_perm("tools.change_tool"))
 
 
-@require_safe
-@page
+@page()
 def sandbox_page(request: PageRequest) -> HttpResponse:
     if not manages_tools(request.user):
         raise Forbidden("The sandbox is shown to those who manage tools.", code="not_permitted")

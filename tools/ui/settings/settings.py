@@ -15,13 +15,12 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_safe
 
 from audit.events import Event
 from sandbox.spec import IsolationLevel
 from tools.accounts.callers import actor_of
 from tools.accounts.environment_settings import SettingStatus, setting_statuses
-from tools.accounts.user_permissions import may, require
+from tools.accounts.user_permissions import may
 from tools.catalog.bounds import MOST, MOST_BYTES, MOST_DAYS
 from tools.errors import Forbidden
 from tools.insight.workflow_findings import findings
@@ -31,8 +30,8 @@ from tools.ui.home.health import health_components
 from tools.web.field_actions import change_organization_fields
 from tools.web.form_fields import choices
 from tools.web.forms import ActionForm
-from tools.web.pages import PageRequest, page, snapshot_of
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page, page, snapshot_of
+from tools.web.reauthentication import Proof
 
 TEMPLATE, FORM_TEMPLATE = "settings/settings.html", "settings/settings_organization.html"
 CHANGES_QUERY = f"code={Event.SETTINGS_CHANGE}"
@@ -57,10 +56,8 @@ class SettingsLink:
     says: str
 
 
-@require_safe
-@page
+@page("audit.view_auditrecord")
 def settings_page(request: PageRequest) -> HttpResponse:
-    require(request.caller, "audit.view_auditrecord")
     organization = Organization.objects.get(pk=request.caller.organization_id)
     every = setting_statuses()
     context = {
@@ -119,9 +116,7 @@ class OrganizationForm(ActionForm):
         return True
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED)
 def change_organization(request: PageRequest) -> HttpResponseBase:
     """Save all changes or none. Only superusers may, as over the API."""
     if not request.caller.is_superuser:

@@ -8,7 +8,6 @@ from django.db.models import Count, QuerySet
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
 
 from tools.accounts.callers import actor_of
 from tools.accounts.user_permissions import may, require
@@ -16,8 +15,8 @@ from tools.catalog.signatures import keys
 from tools.catalog.signatures.newest import SignatureFileState, newest
 from tools.models import SigningKey, ToolVersion
 from tools.web.listing import Column, Listing
-from tools.web.pages import PageRequest, page
-from tools.web.reauthentication import Proof, proof
+from tools.web.pages import PageRequest, form_page
+from tools.web.reauthentication import Proof
 
 LIST_TEMPLATE, DISTRUST_TEMPLATE = "settings/keys.html", "settings/key.html"
 MOST_NAMED = 60
@@ -66,9 +65,7 @@ class KeyListing(Listing):
         return {"rotates": may(self.caller, "add_signingkey")}
 
 
-@proof(Proof.NEEDED)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.NEEDED)
 def key_list(request: PageRequest) -> HttpResponseBase:
     """Keys, the newest first; POST creates a new one, which signs from then on."""
     if request.method == "POST":
@@ -81,12 +78,9 @@ def key_list(request: PageRequest) -> HttpResponseBase:
     return KeyListing(request).respond()
 
 
-@proof(Proof.ALWAYS)
-@require_http_methods(["GET", "HEAD", "POST"])
-@page
+@form_page(Proof.ALWAYS, "change_signingkey")
 def distrust_key(request: PageRequest, key_id: str) -> HttpResponseBase:
     """Distrust a key, after a preview of the tools that this closes."""
-    require(request.caller, "change_signingkey")
     row = keys.find_key(request.user.organization, key_id)
     if request.method == "POST":
         by = actor_of(request.caller)

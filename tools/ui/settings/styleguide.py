@@ -13,7 +13,6 @@ from pathlib import Path
 from django.contrib.staticfiles import finders
 from django.http import HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from tools.errors import Forbidden
 from tools.web.pages import PageRequest, page
@@ -58,8 +57,7 @@ class ContrastPair:
     dark: float
 
 
-@require_safe
-@page
+@page()
 def styleguide_page(request: PageRequest) -> HttpResponse:
     if not (request.user.is_staff or request.user.is_superuser):
         raise Forbidden("The style guide is shown to staff.", code="not_permitted")

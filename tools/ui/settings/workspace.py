@@ -15,7 +15,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.http import content_disposition_header
-from django.views.decorators.http import require_safe
 
 from tools.definitions.results import Status
 from tools.errors import Malformed, ToolcribError
@@ -59,8 +58,7 @@ class DirectoryEntry:
     url: str
 
 
-@require_safe
-@page
+@page()
 def directory_page(request: PageRequest) -> HttpResponse:
     path, offset = _parse_path(request), _parse_offset(request)
     file_view = _read_workspace(
@@ -79,8 +77,7 @@ def directory_page(request: PageRequest) -> HttpResponse:
     return render(request, DIRECTORY_TEMPLATE, context, status=file_view.status)
 
 
-@require_safe
-@page
+@page()
 def file_page(request: PageRequest) -> HttpResponse:
     """A part of a file, if it is text."""
     path, offset = _parse_path(request), _parse_offset(request)
@@ -100,8 +97,7 @@ def file_page(request: PageRequest) -> HttpResponse:
     )
 
 
-@require_safe
-@page
+@page()
 def download_file(request: PageRequest) -> HttpResponseBase:
     """The whole file, as a download that a browser does not open."""
     path = _parse_path(request)

@@ -10,7 +10,6 @@ from django.http import HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from tools.accounts.grants.grant_queries import granted_tools
 from tools.accounts.user_permissions import may, require
@@ -127,14 +126,12 @@ class ExplanationListing(Listing):
         }
 
 
-@require_safe
-@page
+@page()
 def explain_page(request: PageRequest) -> HttpResponseBase:
     return ExplanationListing(request).respond()
 
 
-@require_safe
-@page
+@page()
 def what_if_page(request: PageRequest) -> HttpResponse:
     for permission in ("view_agent", "view_tool"):
         require(request.caller, permission)
@@ -172,11 +169,9 @@ def what_if_page(request: PageRequest) -> HttpResponse:
     return render(request, "workflow/what_if.html", context, status=status)
 
 
-@require_safe
-@page
+@page("view_tool")
 def search_tools(request: PageRequest) -> HttpResponse:
     """The options of a field of tools."""
-    require(request.caller, "view_tool")
     tools = snapshot_of(request).sorted_tools
     return matching_names(
         request, lambda text: (one.name for one in tools if text.lower() in one.name.lower()), 128

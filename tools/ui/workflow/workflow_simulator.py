@@ -9,7 +9,6 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
 
 from tools.authorization.pins import snapshot_for
 from tools.catalog.snapshot import CatalogTool
@@ -58,8 +57,7 @@ class SimulatorQuery:
         return all(word in tool.name.lower() for word in self.q.lower().split())
 
 
-@require_safe
-@page
+@page()
 def simulator_page(request: PageRequest) -> HttpResponse:
     way = SimulatorQuery.of_query(request.GET)
     about, everything = subject_of(request.caller, way.agent or None)
