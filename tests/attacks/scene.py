@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from sandbox.daemon.runs import scratch
 from sandbox.spec import Limits
-from tests.conditions import LIMIT_S
+from tests.conditions import LIMIT_S, until
 from tests.sandbox.run_observer import all_end
 
 SLEEPER = "/bin/sleep"
@@ -84,13 +84,13 @@ class Scene:
         options: dict[str, Any] = other_user if os.geteuid() == 0 else {}
         command = [SLEEPER, "86400"]
         self.canary = subprocess.Popen(command, env={"SECRET": self.secret}, cwd="/", **options)
+        until(self._canary_sleeps)
 
-    def move_canary(self, uid: int) -> None:
-        """To the user that attacks run as."""
-        self.canary.kill()
-        self.canary.wait()
-        self.uid = uid
-        self.start_canary()
+    def place_canary(self, uid: int) -> None:
+        """Under this user, before an attack: one that has died until then counts for none."""
+        if uid != self.uid or not self._canary_sleeps():
+            self.uid = uid
+            self._replace_canary()
 
     def _start_services(self) -> None:
         """Where runs may go that are allowed to; without a sandbox also a proxy for everything."""
@@ -177,12 +177,18 @@ class Scene:
 
     def canary_is_dead(self) -> bool:
         """A dead one is replaced."""
-        if self.canary.poll() is None and _state_of(self.canary.pid) == "S":
+        if self._canary_sleeps():
             return False
+        self._replace_canary()
+        return True
+
+    def _canary_sleeps(self) -> bool:
+        return self.canary.poll() is None and _state_of(self.canary.pid) == "S"
+
+    def _replace_canary(self) -> None:
         self.canary.kill()
         self.canary.wait()
         self.start_canary()
-        return True
 
     def survivors(self, marker: str = "", patience_s: float = LIMIT_S) -> int:
         """Processes that carry the marker, or any of this scene, and are not gone in time."""

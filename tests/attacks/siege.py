@@ -170,7 +170,17 @@ class Siege:
 
     def _parameters(self, limits: Limits, level: IsolationLevel) -> dict[str, Any]:
         ours = {"parent": self.daemon.process.pid, "sandboxd": self.daemon.path}
+        self.scene.place_canary(self._victim_user(level))
         return self.scene.parameters(limits, sandboxed=level != NONE) | ours
+
+    def _victim_user(self, level: IsolationLevel) -> int:
+        """The very user that runs without namespaces have. It ends with their template, and every
+        process of it is killed then: sandboxd retires one that is idle for ten minutes."""
+        if level == NONE:
+            user = self.daemon.run(_OWN_USER, organization=_US, profile=self.profile(NONE)).output
+            if user is not None:
+                return int(user)
+        return int(self.daemon.facts["ready"]["uid"])
 
     def _run(
         self, attack: Attack, source: str, parameters: dict[str, Any], level: IsolationLevel
@@ -257,11 +267,6 @@ def _faults_of_side(result: SandboxResult, secret: str) -> Iterator[str]:
 
 @contextmanager
 def besieged(daemon: Daemon, groups: str, secret: str, egress: str) -> Iterator[Siege]:
-    """A siege with a scene of what sandboxd's user could get hold of, and a process of the
-    very user that attacks without namespaces run as."""
+    """A siege with a scene of what sandboxd's user could get hold of."""
     with Scene(daemon.facts["ready"]["uid"], secret) as scene:
-        siege = Siege(daemon, scene, groups, egress)
-        canary_run = daemon.run(_OWN_USER, profile=siege.profile(NONE))
-        if canary_run.output is not None:
-            scene.move_canary(canary_run.output)
-        yield siege
+        yield Siege(daemon, scene, groups, egress)

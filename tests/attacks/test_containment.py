@@ -83,6 +83,17 @@ def test_an_attack_is_contained(
     count(siege, siege.suffer(attack, level), attack, level)
 
 
+@pytest.mark.parametrize("level", ATTACKS["signals.kills_by_number"].levels)
+def test_a_process_that_died_between_two_attacks_counts_for_none(
+    siege: Siege, needs: Needs, level: IsolationLevel
+) -> None:
+    """As with the template whose user it is: sandboxd retires one that is idle."""
+    needs(level)
+    siege.scene.canary.kill()
+    siege.scene.canary.wait()
+    assert not siege.suffer(ATTACKS["signals.kills_by_number"], level)
+
+
 @pytest.mark.parametrize(("duel", "level"), cases(DUELS))
 def test_two_runs_do_not_touch_each_other(
     siege: Siege, needs: Needs, duel: Duel, level: IsolationLevel
