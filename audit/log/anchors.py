@@ -116,27 +116,26 @@ def thin_anchors(log_name: str) -> int:
 
 
 def _thin_file(path: Path, before: datetime) -> int:
-    draft = path.with_suffix(".draft")
-    gone = 0
-    with path.open("rb") as lines, os.fdopen(_open_private(draft), "wb") as out:
-        held, anchor = b"", None
+    gone = sum(covered for _, covered in _lines_of(path, before))
+    if gone:
+        kept = (line for line, covered in _lines_of(path, before) if not covered)
+        shared_files.write_atomically(path, kept)
+    return gone
+
+
+def _lines_of(path: Path, before: datetime) -> Iterator[tuple[bytes, bool]]:
+    """Each complete line, and whether the one after it covers it."""
+    held, anchor = b"", None
+    with path.open("rb") as lines:
         for line in lines:
             if not line.endswith(b"\n"):
                 break
             following = _parse_line(line, path)
-            if anchor is not None and _is_covered(anchor, following, before):
-                gone += 1
-            else:
-                out.write(held)
+            if anchor is not None:
+                yield held, _is_covered(anchor, following, before)
             held, anchor = line, following
-        out.write(held)
-        out.flush()
-        os.fsync(out.fileno())
-    if gone:
-        draft.replace(path)
-    else:
-        draft.unlink()
-    return gone
+    if anchor is not None:
+        yield held, False
 
 
 def _is_covered(anchor: Anchor, following: Anchor, before: datetime) -> bool:
@@ -144,10 +143,6 @@ def _is_covered(anchor: Anchor, following: Anchor, before: datetime) -> bool:
     plain = one.accepted is None and anchor.note.count("\n\u2014 ") == 1
     same_hour = f"{one.at:%Y%m%d%H}" == f"{after.at:%Y%m%d%H}"
     return plain and one.at < before and same_hour and one.size <= after.size
-
-
-def _open_private(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
 
 def _is_newer(anchor: Anchor, directory: Path) -> bool:

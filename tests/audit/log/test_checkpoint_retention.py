@@ -201,3 +201,12 @@ def test_only_the_owner_reads_a_file_that_was_thinned(aged):
     anchors.thin_anchors("here")
     (file,) = anchors._anchor_files(anchors._log_directory("here"))
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_workers_still_read_a_file_that_was_thinned(aged):
+    """Started by root, `anchors` is the sealer's and its group's: workers compare at their start."""
+    directory = anchors._log_directory("here")
+    directory.chmod(0o2750)
+    anchors.thin_anchors("here")
+    (file,) = anchors._anchor_files(directory)
+    assert file.stat().st_mode & 0o777 == 0o640
