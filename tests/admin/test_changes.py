@@ -255,7 +255,8 @@ def test_a_group_is_changed(
 def test_a_tier_is_changed_everywhere(
     admin_client: Client, organization: Organization, revision: Count
 ) -> None:
-    tier = LicenseTier.objects.get(name="Enterprise")
+    tier = LicenseTier.objects.create(name="Own", rank=79, custom_sandbox_profiles=True)
+    Organization.objects.filter(pk=organization.pk).update(tier=tier)
     data = {"name": tier.name, "rank": tier.rank, "every_builtin": "on", "every_level": "on"}
     admin_client.post(place(LicenseTier, "change", tier.pk), data)
     tier.refresh_from_db()

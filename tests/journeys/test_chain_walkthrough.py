@@ -105,9 +105,10 @@ def ready(
         "Name": channel.value("Name"),
         "Allowed recipients": channel.value("Allowed recipients"),
     }
-    reader.press(*walk.says("Make the channel"), values)
+    reader.press(*walk.says("Create the channel"), values)
     reader.follow(*walk.says("Chains", "Write a chain"))
     reader.press(*walk.says("Keep the chain"), {"The chain": walk.block("yaml", "keep_elements")})
+    reader.follow(*walk.says("Call"))
     return reader
 
 
@@ -149,7 +150,7 @@ def test_the_page_leads_to_entities_and_a_message_that_a_second_person_allowed(r
     ready.follow(*walk.says("Inbox"))
     assert "1 found for xenon" in ready.html
     ready.follow(*walk.says("Knowledge"))
-    ready.press("Search", {"Words": "xenon"})
+    ready.press("Apply", {"Words": "xenon"})
     assert "Xenon" in ready.html
 
 
