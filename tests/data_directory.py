@@ -3,7 +3,9 @@
 What the surroundings say about databases is set aside, so that a test can never write into one.
 """
 
+import atexit
 import os
+import shutil
 import tempfile
 
 for name in ("DATABASE_URL", "REDIS_URL", "DATABASE_URL_FILE", "REDIS_URL_FILE"):
@@ -25,5 +27,13 @@ for name in (
     "SPARQL_URL",
 ):
     os.environ.pop(name, None)
-os.environ["TOOLCRIB_DATA"] = os.environ.get("TOOLCRIB_TEST_DATA") or tempfile.mkdtemp(prefix="tc-")
+_given, _session = os.environ.get("TOOLCRIB_TEST_DATA"), os.getpid()
+os.environ["TOOLCRIB_DATA"] = _given or tempfile.mkdtemp(prefix="tc-")
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's loop runs in the tests' thread
+
+
+@atexit.register
+def remove_directory() -> None:
+    """Of a process that started no server in it, such as xdist's first one; others did already."""
+    if not _given and os.getpid() == _session:
+        shutil.rmtree(os.environ["TOOLCRIB_DATA"], ignore_errors=True)
