@@ -204,7 +204,7 @@ def test_only_the_owner_reads_a_file_that_was_thinned(aged):
 
 
 def test_workers_still_read_a_file_that_was_thinned(aged):
-    """Started by root, `anchors` is the sealer's and its group's: workers compare at their start."""
+    """Started by root, `anchors` is of the sealer and its group: workers compare at their start."""
     directory = anchors._log_directory("here")
     directory.chmod(0o2750)
     anchors.thin_anchors("here")
