@@ -88,10 +88,8 @@ class ExportForm(ActionForm):
         self.fields["q"].widget.attrs["placeholder"] = where
 
     def act(self, changes: dict[str, Any]) -> AuditExport:
-        by, asked = (
-            actor_of(self.request.caller),
-            {name: changes[name] for name in (*_FILTERS, "request")},
-        )
+        by = actor_of(self.request.caller)
+        asked = {name: changes[name] for name in (*_FILTERS, "request")}
         wanted = record_search.read_search(by.organization, asked, opened=self.opened, zone=UTC)
         if flaws := wanted.flaws.items():
             errors = [{"field": field, "message": f"{flaw}."} for field, flaw in flaws]
